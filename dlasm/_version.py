@@ -1,0 +1,3 @@
+"""The version of dlasm, read by the build and by the program."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Engines that extend a packed partition."""

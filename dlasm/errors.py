@@ -1,0 +1,76 @@
+"""Every error that dlasm raises on purpose.
+
+All derive from :class:`DlasmError`, and each also from the built-in exception a caller would
+expect, so that ``except ValueError`` keeps working (the pattern of ``zarr.errors``). A message says
+what was found, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlignmentsError",
+    "CandidatesError",
+    "ClusterError",
+    "ContigsError",
+    "DlasmError",
+    "EngineError",
+    "InputError",
+    "OutputExistsError",
+    "ParameterError",
+    "ReadsError",
+    "ResourceError",
+    "ResumeError",
+    "StoreError",
+]
+
+
+class DlasmError(Exception):
+    """Root of all errors raised by dlasm."""
+
+
+class ParameterError(DlasmError, ValueError):
+    """A parameter is out of its range, or two contradict each other."""
+
+
+class InputError(DlasmError, ValueError):
+    """An input file cannot be read or holds something that is not allowed there."""
+
+
+class ContigsError(InputError):
+    """The contigs, or the table of their depths, are not usable."""
+
+
+class ReadsError(InputError):
+    """A file of reads is not usable."""
+
+
+class AlignmentsError(InputError):
+    """A BAM, SAM, CRAM or PAF file is not usable with these contigs and reads."""
+
+
+class CandidatesError(InputError):
+    """A candidate dump, or a run of candidate reads, is not usable."""
+
+
+class OutputExistsError(DlasmError, FileExistsError):
+    """The output is already there, or another run is writing it."""
+
+
+class ResumeError(DlasmError, ValueError):
+    """A run cannot be resumed because its inputs or options changed."""
+
+
+class StoreError(DlasmError, ValueError):
+    """A run folder or its results are missing, incomplete or of another format version."""
+
+
+class EngineError(DlasmError, RuntimeError):
+    """An engine could not extend a partition."""
+
+
+class ClusterError(DlasmError, RuntimeError):
+    """A Dask cluster could not be started or joined, or lost its workers."""
+
+
+class ResourceError(DlasmError, OSError):
+    """The machine ran out of disk space, memory or permissions."""

@@ -1,0 +1,1 @@
+"""Rules in headers that the C++ and the CUDA compiler read, and the engines built from them."""

@@ -1,0 +1,104 @@
+// The rules of local assembly: rating, choice, and the ladder over k (algorithm sections 2 and 4).
+//
+// Read by the C++ compiler and by NVRTC: no standard header may be included here. Constants come
+// from MetaHipMer2 and Awan et al., SC'21.
+#pragma once
+
+#include "bases.cuh"
+
+namespace dlasm {
+
+constexpr int kMinK = 21;     // MetaHipMer2; paper section 3.2
+constexpr int kMaxK = 121;    // MetaHipMer2
+constexpr int kShiftK = 8;    // MetaHipMer2
+constexpr u32 kMinVotes = 2;  // floor of viable and expected depth, MetaHipMer2
+
+// Why a walk stopped, or why there is none. Names in params.py; stored in array `outcome`.
+enum Outcome : u8 {
+  kNoOutcome = 0,
+  kDeadEnd = 1,
+  kFork = 2,
+  kRepeat = 3,
+  kLimit = 4,
+  kSupport = 5,
+  kNoReads = 6,
+  kShortContig = 7,
+  kNoWalk = 8
+};
+
+// x >= max(0.2 D, 2), x > max(0.2 D, 2) and x >= max(0.3 D, 2) in integers.
+DLASM_HD bool at_least_viable(u32 x, u32 depth) { return x >= kMinVotes && 5ull * x >= depth; }
+DLASM_HD bool above_viable(u32 x, u32 depth) { return x > kMinVotes && 5ull * x > depth; }
+DLASM_HD bool at_least_expected(u32 x, u32 depth) {
+  return x >= kMinVotes && 10ull * x >= 3ull * depth;
+}
+
+// Rating of a base with n votes, h of them of high quality, at truncated depth `depth`.
+DLASM_HD int rating(u32 n, u32 h, u32 depth) {
+  if (n == 0) return 0;
+  if (n == 1) return 1;
+  if (!at_least_viable(n, depth)) return 2;
+  const bool viable = at_least_viable(h, depth);
+  if (!at_least_expected(n, depth)) return viable ? 4 : 3;
+  if (!viable) return 5;
+  return above_viable(h, depth) && !at_least_expected(h, depth) ? 6 : 7;
+}
+
+constexpr int kChooseFork = 4;
+constexpr int kChooseDeadEnd = 5;
+
+// Base 0..3 that follows, kChooseFork or kChooseDeadEnd; n and h are the votes for A, C, G, T.
+DLASM_HD int choose(const u32 n[4], const u32 h[4], u32 depth) {
+  int first = -1, second = -1, r[4], third_rating = 0;
+  for (int b = 0; b < 4; ++b) r[b] = rating(n[b], h[b], depth);
+  // (rating, h, n) descending; a full tie never changes the choice
+  auto before = [&](int a, int b) {
+    if (r[a] != r[b]) return r[a] > r[b];
+    if (h[a] != h[b]) return h[a] > h[b];
+    return n[a] > n[b];
+  };
+  for (int b = 0; b < 4; ++b) {
+    if (first < 0 || before(b, first)) {
+      if (second >= 0 && r[second] > third_rating) third_rating = r[second];
+      second = first;
+      first = b;
+    } else if (second < 0 || before(b, second)) {
+      if (second >= 0 && r[second] > third_rating) third_rating = r[second];
+      second = b;
+    } else if (r[b] > third_rating) {
+      third_rating = r[b];
+    }
+  }
+  const int t = r[first], u = r[second], w = third_rating;
+  if (t == 0) return kChooseDeadEnd;
+  if (t <= 3) return u == 0 ? first : kChooseDeadEnd;
+  if (t <= 5) return u <= 2 ? first : kChooseDeadEnd;
+  if (t == 6) return u <= 3 ? first : kChooseDeadEnd;
+  if (u < 7) return first;
+  if (w == 7 || n[first] == n[second]) return kChooseFork;
+  return n[first] > n[second] ? first : second;
+}
+
+// The ladder over k: down by 8 after a dead end, up by 8 after a fork or repeat, never turning.
+struct Ladder {
+  int k;
+  int top;  // largest k allowed, min(121, length of the contig)
+  int step = 0;
+
+  DLASM_HD Ladder(int start, int largest) : k(start), top(largest) {}
+  DLASM_HD bool on() const { return kMinK <= k && k <= top; }
+  DLASM_HD void leave() { k = 0; }
+
+  // Goes on after `outcome`. Rungs that are known to give the same walk and outcome are passed
+  // over: going down those above `below`, going up those at or under `above`.
+  DLASM_HD void next(Outcome outcome, int below, int above) {
+    if (outcome == kLimit) return leave();
+    const int wanted = outcome == kDeadEnd ? -kShiftK : kShiftK;
+    if (step == -wanted) return leave();
+    step = wanted;
+    k += step;
+    while (on() && (step < 0 ? k > below : k <= above)) k += step;
+  }
+};
+
+}  // namespace dlasm

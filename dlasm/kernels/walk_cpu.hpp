@@ -1,0 +1,503 @@
+// The CPU engine: walks of one contig end by cursors (cursors.cuh), one thread an end.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "cursors.cuh"
+
+namespace dlasm {
+
+// One contig end as the engine sees it.
+struct End {
+  const u32* tail;  // kTailWords
+  i32 tail_length;
+  i32 clean_length;
+  i32 depth;
+  i64 first_read, last_read;
+};
+
+struct Reads {
+  const u32* words;
+  const i64* word_offset;
+  const i32* length;
+  const u8* has_n;
+};
+
+// Finds where samples occur. Chains of equal hash; marks tell which were hit in this walk.
+class SampleTable {
+ public:
+  struct Sample {
+    u32 key;
+    i32 next;
+    i64 position;
+    i64 read;
+    u32 marked;  // walk in which it was last hit
+  };
+
+  void clear() { samples_.clear(); }
+  void add(u32 key, i64 read, i64 position) { samples_.push_back({key, -1, position, read, 0}); }
+
+  void link() {
+    int bits = 4;
+    while ((std::size_t{1} << bits) < 2 * samples_.size() && bits < 30) ++bits;
+    shift_ = 32 - bits;
+    heads_.assign(std::size_t{1} << bits, -1);
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      i32& head = heads_[bucket(samples_[i].key)];
+      samples_[i].next = head;
+      head = static_cast<i32>(i);
+    }
+  }
+
+  // Calls found(sample) for each sample with this key.
+  template <class Found>
+  void each(u32 key, Found found) {
+    for (i32 i = heads_[bucket(key)]; i >= 0; i = samples_[i].next) {
+      if (samples_[i].key == key) found(samples_[i]);
+    }
+  }
+
+ private:
+  std::size_t bucket(u32 key) const { return (key * 0x9E3779B1u) >> shift_; }
+
+  std::vector<Sample> samples_;
+  std::vector<i32> heads_;
+  int shift_ = 28;
+};
+
+// The set of mers that a walk has seen, kept only once a repeat is possible.
+class SeenMers {
+ public:
+  void clear() {
+    places_.clear();
+    heads_.assign(kStart, -1);
+  }
+
+  // Adds the mer that ends at context position `end`; returns whether it was there.
+  bool add(const u32* context, i64 end, int k) {
+    if (2 * places_.size() >= heads_.size()) grow(context);
+    const std::size_t b = bucket(context, end);
+    for (i32 i = heads_[b]; i >= 0; i = places_[i].next) {
+      if (match_back(context, places_[i].end, context, end, k) == k) return true;
+    }
+    places_.push_back({end, heads_[b]});
+    heads_[b] = static_cast<i32>(places_.size()) - 1;
+    return false;
+  }
+
+ private:
+  static constexpr std::size_t kStart = 256;
+  struct Place {
+    i64 end;
+    i32 next;
+  };
+
+  std::size_t bucket(const u32* context, i64 end) const {
+    const u64 mer = window_at(context, end - kMinK) & first_bases(kMinK);
+    return (mer * 0x9E3779B97F4A7C15ull >> 32) & (heads_.size() - 1);
+  }
+
+  void grow(const u32* context) {
+    heads_.assign(2 * heads_.size(), -1);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      i32& head = heads_[bucket(context, places_[i].end)];
+      places_[i].next = head;
+      head = static_cast<i32>(i);
+    }
+  }
+
+  std::vector<Place> places_;
+  std::vector<i32> heads_;
+};
+
+// Walks ends, one after another; all memory is kept between them.
+class Walker {
+ public:
+  struct Result {
+    Outcome outcome;
+    int k;
+    i64 length;  // of walk()
+  };
+
+  Walker(const Reads& reads, int start_k, i64 walk_limit)
+      : reads_(reads), start_k_(start_k), walk_limit_(walk_limit) {
+    context_.resize(base_words(kTailBases + walk_limit) + 4);
+    best_.resize(base_words(walk_limit) + 4);
+  }
+
+  // The accepted walk, packed, in the direction of the walk.
+  const u32* walk() const { return best_.data(); }
+
+  Result extend(const End& end) {
+    if (end.first_read == end.last_read) return {kNoReads, 0, 0};
+    if (end.tail_length < start_k_) return {kShortContig, 0, 0};
+    end_ = &end;
+    table_built_ = false;
+    find_start();
+    Result best{kNoWalk, 0, 0};
+    Ladder ladder(start_k_, end.tail_length < kMaxK ? end.tail_length : kMaxK);
+    if (ladder.k > start_match_) ladder.next(kDeadEnd, start_match_, 0);
+    while (ladder.on()) {
+      if (ladder.k > start_match_) break;  // going up: a dead end, which ends the ladder
+      begin_walk();
+      Outcome outcome = walk_on(ladder.k);
+      keep_if_longer(outcome, ladder.k, &best);
+      // Going down, a walk that nobody disputed is the start of the next rung's walk.
+      while (outcome == kDeadEnd && ladder.step <= 0 && undisputed_ && !suspicious_) {
+        ladder.next(kDeadEnd, waiting_here_, 0);
+        if (!ladder.on()) return best;
+        waiting_ = 0;
+        outcome = walk_on(ladder.k);
+        keep_if_longer(outcome, ladder.k, &best);
+      }
+      ladder.next(outcome, waiting_, outcome == kFork ? shortest_vote_ : 0);
+    }
+    return best;
+  }
+
+ private:
+  static constexpr int kRefillBelow = 8;
+  static constexpr int kFilterBits = 10;
+
+  static u32 filter_slot(u32 key) { return (key * 0x9E3779B1u) >> (32 - kFilterBits); }
+
+  // Match length of a read before `position` with the context before `context_end`.
+  i64 match_length(i64 read, i64 position, i64 context_end) const {
+    const u32* words = reads_.words + reads_.word_offset[read];
+    const i64 clean = context_end - (kTailBases - end_->clean_length);
+    i64 limit = position < clean ? position : clean;
+    if (reads_.has_n[read]) {
+      const i64 read_clean = clean_back(words + base_words(reads_.length[read]), position);
+      if (read_clean < limit) limit = read_clean;
+    }
+    return match_back(words, position, context_.data(), context_end, limit);
+  }
+
+  Cursor make_cursor(i64 read, i64 position, i64 start) const {
+    Cursor cursor;
+    cursor.position = position;
+    cursor.start = start;
+    cursor.word = reads_.word_offset[read];
+    cursor.length = reads_.length[read];
+    cursor.refill(reads_.words);
+    return cursor;
+  }
+
+  // Finds the cursors at the end of the contig and the longest match among those with a vote.
+  void find_start() {
+    std::memcpy(context_.data(), end_->tail, sizeof(u32) * kTailWords);
+    start_.clear();
+    start_match_ = 0;
+    start_keys_ = 0;
+    for (int d = 0; d < kStartSamples; ++d) {
+      if (end_->clean_length < d + kSampleBases) break;
+      const u64 window = window_at(context_.data(), kTailBases - d - kSampleBases);
+      start_key_[d] = static_cast<u32>(window) & kSampleMask;
+      filter_[filter_slot(start_key_[d])] = 1;
+      start_keys_ = d + 1;
+    }
+    for (i64 read = end_->first_read; read < end_->last_read; ++read) {
+      const u32* words = reads_.words + reads_.word_offset[read];
+      const i64 samples = sample_count(reads_.length[read]);
+      for (i64 j = 0; j < samples; ++j) {
+        const u32 key = sample_at(words, j);
+        if (filter_[filter_slot(key)]) add_start(read, j, key);
+      }
+    }
+    for (int d = 0; d < start_keys_; ++d) filter_[filter_slot(start_key_[d])] = 0;
+  }
+
+  void add_start(i64 read, i64 j, u32 key) {
+    const i64 length = reads_.length[read];
+    for (int d = 0; d < start_keys_; ++d) {
+      if (start_key_[d] != key) continue;
+      const i64 position = j * kSampleStep + kSampleBases + d;
+      if (position > length) continue;
+      const i64 match = match_length(read, position, kTailBases);
+      // the rest of the tail after the sample must agree too
+      if (match < d + kSampleBases || position == length) continue;
+      start_.push_back(make_cursor(read, position, kTailBases - match));
+      if (match >= kMinK && (start_.back().votes() & 1) && match > start_match_) {
+        start_match_ = static_cast<int>(match);
+      }
+    }
+  }
+
+  void build_table() {
+    if (table_built_) return;
+    table_built_ = true;
+    table_.clear();
+    for (i64 read = end_->first_read; read < end_->last_read; ++read) {
+      const u32* words = reads_.words + reads_.word_offset[read];
+      const u32* classes = words + base_words(reads_.length[read]);
+      const i64 samples = sample_count(reads_.length[read]);
+      for (i64 j = 0; j < samples; ++j) {
+        if (reads_.has_n[read] && n_bits(sample_at(classes, j))) continue;
+        table_.add(sample_at(words, j), read, j * kSampleStep + kSampleBases);
+      }
+    }
+    table_.link();
+    walk_number_ = 0;
+  }
+
+  // Sets everything back to the end of the contig.
+  void begin_walk() {
+    build_table();
+    cursors_ = start_;
+    context_end_ = kTailBases;
+    ++walk_number_;
+    undisputed_ = true;
+    suspicious_ = doubled_ = false;
+    waiting_ = 0;
+    shortest_vote_ = kMaxK + kShiftK;
+    for (int d = 0; d < start_keys_; ++d) mark(start_key_[d]);
+  }
+
+  // Marks the samples of this key as hit; hit twice, a mer may have been repeated.
+  void mark(u32 key) {
+    table_.each(key, [&](SampleTable::Sample& sample) { mark(sample); });
+  }
+  void mark(SampleTable::Sample& sample) {
+    if (sample.marked == walk_number_) doubled_ = true;
+    sample.marked = walk_number_;
+  }
+
+  void append(int base) {
+    u32& word = context_[context_end_ / kBasesPerWord];
+    const int shift = 2 * (context_end_ % kBasesPerWord);
+    word = (word & ~(~0u << shift)) | (static_cast<u32>(base) << shift);
+    ++context_end_;
+  }
+
+  void append(u64 bases, int n) {
+    for (int i = 0; i < n; ++i) append(static_cast<int>(bases >> (2 * i)) & 3);
+  }
+
+  i64 walked() const { return context_end_ - kTailBases; }
+
+  // Walks on rung k from where the context ends now.
+  Outcome walk_on(int k) {
+    k_ = k;
+    while (walked() < walk_limit_) {
+      const Cursor* reference = pick_reference();
+      if (!reference) return kDeadEnd;
+      const u64 bases = reference->bases;
+      int taken = undisputed_prefix(bases, reference->left);
+      if (taken > 0) {
+        const i64 room = walk_limit_ - walked();
+        if (taken > room) taken = static_cast<int>(room);
+        const i64 before = context_end_;
+        append(bases, taken);
+        arrivals_.clear();
+        taken = look_up(before, bases, taken);
+        context_end_ = before + taken;
+        advance(bases, taken);
+        if (repeated(before)) return kRepeat;
+      } else {
+        const int chosen = vote();
+        if (chosen == kChooseFork) return kFork;
+        if (chosen == kChooseDeadEnd) return kDeadEnd;
+        const i64 before = context_end_;
+        append(chosen);
+        arrivals_.clear();
+        look_up(before, static_cast<u64>(chosen), 1);
+        advance(static_cast<u64>(chosen), 1);
+        if (repeated(before)) return kRepeat;
+      }
+    }
+    return kLimit;
+  }
+
+  // The voting cursor that sees furthest; also the longest match that waits here with a vote.
+  const Cursor* pick_reference() {
+    const Cursor* reference = nullptr;
+    i64 waiting = 0;
+    for (Cursor& cursor : cursors_) {
+      if (cursor.left < kRefillBelow && !cursor.ends_in_window()) cursor.refill(reads_.words);
+      if (!(cursor.votes() & 1)) continue;
+      const i64 match = context_end_ - cursor.start;
+      if (match >= k_) {
+        if (!reference || cursor.left > reference->left) reference = &cursor;
+      } else if (match > waiting) {
+        waiting = match;
+      }
+    }
+    waiting_here_ = static_cast<int>(waiting);
+    if (waiting > waiting_) waiting_ = static_cast<int>(waiting);
+    return reference;
+  }
+
+  // From which of the next bases on a cursor votes on this rung.
+  int active_from(const Cursor& cursor, i64 context_end) const {
+    const i64 from = k_ - (context_end - cursor.start);
+    return from < 0 ? 0 : from > kWindow ? kWindow : static_cast<int>(from);
+  }
+
+  // How many of `bases` get at least one vote each and none against.
+  int undisputed_prefix(u64 bases, int taken) {
+    u64 covered = 0;
+    for (const Cursor& cursor : cursors_) {
+      const int from = active_from(cursor, context_end_);
+      if (!cursor.ends_in_window() && cursor.left < taken) taken = cursor.left;
+      if (from >= taken) continue;
+      const int agreed = cursor.agreed(bases);
+      if (agreed < from) continue;
+      const i64 match = context_end_ + from - cursor.start;
+      if (match < shortest_vote_) shortest_vote_ = static_cast<int>(match);
+      const u64 votes = cursor.votes() & ~first_bases(from);
+      covered |= votes & first_bases(agreed);
+      if (agreed < taken && (votes >> (2 * agreed) & 1)) taken = agreed;
+    }
+    const u64 open = ~covered & kLowBits & first_bases(taken);
+    return open ? count_trailing_zeros(open) / 2 : taken;
+  }
+
+  // Looks up the samples that end within the bases just appended, makes cursors of new matches, and
+  // returns how many bases stand when these have voted. `appended` bases begin at context `before`.
+  int look_up(i64 before, u64 bases, int taken) {
+    for (int t = 0; t < taken; ++t) {
+      const i64 end = before + t + 1;
+      const i64 clean = end - (kTailBases - end_->clean_length);
+      if (clean < kSampleBases) continue;
+      const u32 key =
+          static_cast<u32>(window_at(context_.data(), end - kSampleBases)) & kSampleMask;
+      table_.each(key, [&](SampleTable::Sample& sample) {
+        mark(sample);
+        if (sample.position == reads_.length[sample.read]) return;
+        const i64 match = match_length(sample.read, sample.position, end);
+        if (match >= kKnownMatch) return;
+        Cursor cursor = make_cursor(sample.read, sample.position, end - match);
+        const u64 rest = t + 1 < kWindow ? bases >> (2 * (t + 1)) : 0;
+        const int ahead = taken - (t + 1);
+        const int agreed = cursor.agreed(rest);
+        if (agreed < ahead && agreed < cursor.left && agreed >= active_from(cursor, end) &&
+            (cursor.votes() >> (2 * agreed) & 1)) {
+          taken = t + 1 + agreed;
+        }
+        arrivals_.push_back({cursor, t + 1});
+      });
+    }
+    return taken;
+  }
+
+  // Moves all cursors over the `taken` bases accepted; those that disagree are gone.
+  void advance(u64 bases, int taken) {
+    std::size_t kept = 0;
+    const i64 before = context_end_ - taken;
+    for (std::size_t i = 0; i < cursors_.size(); ++i) {
+      if (!advance(cursors_[i], before, bases, taken)) continue;
+      if (kept != i) cursors_[kept] = cursors_[i];
+      ++kept;
+    }
+    cursors_.resize(kept);
+    for (Arrival& arrival : arrivals_) {
+      const u64 rest = arrival.at < kWindow ? bases >> (2 * arrival.at) : 0;
+      if (advance(arrival.cursor, before + arrival.at, rest, taken - arrival.at)) {
+        cursors_.push_back(arrival.cursor);
+      }
+    }
+  }
+
+  // Moves one cursor; says whether it goes on. Notes what lower rungs would have made of it.
+  bool advance(Cursor& cursor, i64 before, u64 bases, int taken) {
+    const int agreed = cursor.agreed(bases);
+    const i64 match = before - cursor.start;
+    if (match < k_) {
+      const int from = active_from(cursor, before);
+      const int until = agreed < taken ? agreed + 1 : taken;  // steps at which it was there
+      const u64 waited = cursor.votes() & first_bases(from < until ? from : until);
+      if (waited) {
+        const i64 longest = match + (63 - count_leading_zeros(waited)) / 2;
+        if (longest > waiting_) waiting_ = static_cast<int>(longest);
+      }
+    }
+    if (agreed >= taken) {
+      cursor.step(taken);
+      return cursor.position < cursor.length;
+    }
+    if (agreed < cursor.left && (cursor.votes() >> (2 * agreed) & 1) && match + agreed >= kMinK) {
+      undisputed_ = false;
+    }
+    return false;
+  }
+
+  // Counts the votes for the next base and rates them.
+  int vote() {
+    u32 n[4] = {0, 0, 0, 0}, h[4] = {0, 0, 0, 0};
+    for (const Cursor& cursor : cursors_) {
+      const i64 match = context_end_ - cursor.start;
+      if (match < k_ || !(cursor.votes() & 1)) continue;
+      if (match < shortest_vote_) shortest_vote_ = static_cast<int>(match);
+      const u32 base = static_cast<u32>(cursor.bases) & 3u;
+      ++n[base];
+      h[base] += (static_cast<u32>(cursor.classes) & 3u) == kClassHigh;
+    }
+    return choose(n, h, static_cast<u32>(end_->depth));
+  }
+
+  // Whether the walk from `before` to the end of the context came to a mer it had seen; cuts it
+  // there.
+  bool repeated(i64 before) {
+    if (!doubled_) return false;
+    if (!suspicious_) {
+      suspicious_ = true;
+      collect_seen(before);
+    }
+    const i64 last = kTailBases + walk_limit_ - 1;  // at the limit nothing is looked at any more
+    for (i64 end = before + 1; end <= context_end_ && end <= last; ++end) {
+      if (seen_.add(context_.data(), end, k_)) {
+        context_end_ = end;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void collect_seen(i64 last) {
+    seen_.clear();
+    for (i64 end = kTailBases; end <= last; ++end) seen_.add(context_.data(), end, k_);
+  }
+
+  void keep_if_longer(Outcome outcome, int k, Result* best) {
+    if (walked() <= best->length) return;
+    *best = {outcome, k, walked()};
+    const u32* from = context_.data() + kTailWords;
+    std::memcpy(best_.data(), from, sizeof(u32) * base_words(walked()));
+  }
+
+  struct Arrival {
+    Cursor cursor;
+    int at;
+  };
+
+  const Reads reads_;
+  const int start_k_;
+  const i64 walk_limit_;
+
+  const End* end_ = nullptr;
+  std::vector<u32> context_, best_;
+  i64 context_end_ = 0;
+  u8 filter_[1 << kFilterBits] = {};
+  u32 start_key_[kStartSamples];
+  int start_keys_ = 0;
+  std::vector<Cursor> start_, cursors_;
+  std::vector<Arrival> arrivals_;
+  int start_match_ = 0;  // longest match with a vote at the end of the contig
+  SampleTable table_;
+  SeenMers seen_;
+  bool table_built_ = false;
+  u32 walk_number_ = 0;
+
+  // of the walk under way
+  int k_ = 0;
+  bool doubled_ = false;     // a sample was hit twice
+  bool suspicious_ = false;  // so all mers are being compared
+  bool undisputed_ = true;   // no match of kMinK or more voted for another base
+  int waiting_ = 0;          // longest match with a vote that was too short for this rung
+  int waiting_here_ = 0;     // the same at the end of the context alone
+  int shortest_vote_ = 0;    // shortest match that had a say
+};
+
+}  // namespace dlasm

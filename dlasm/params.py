@@ -1,0 +1,136 @@
+"""Parameters of local assembly, with units, ranges and sources."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dlasm.errors import ParameterError
+
+__all__ = [
+    "BIN_LIMIT",
+    "DEFAULT_INSERT",
+    "DEFAULT_K",
+    "DUMP_WALK_LIMIT",
+    "FASTA_QUALITY",
+    "HIGH_QUALITY",
+    "K_MAX",
+    "K_MIN",
+    "K_SHIFT",
+    "LOW_QUALITY",
+    "MAX_READS",
+    "MIN_READ_LENGTH",
+    "OUTCOMES",
+    "PHRED_OFFSET",
+    "WalkParams",
+    "walk_limit_from_insert",
+]
+
+K_MIN = 21
+"""Smallest k of the ladder, bases (MetaHipMer2; Awan et al. SC'21, section 3.2)."""
+
+K_MAX = 121
+"""Largest k of the ladder, bases (MetaHipMer2)."""
+
+K_SHIFT = 8
+"""Change of k after a fork or a dead end, bases (MetaHipMer2)."""
+
+DEFAULT_K = 33
+"""Start k for contigs from another assembler: yield hardly depends on it, accuracy and time do."""
+
+PHRED_OFFSET = 33
+"""ASCII code of quality 0 (Sanger, Illumina 1.8 and later)."""
+
+LOW_QUALITY = 10
+"""A base of at least this phred quality votes (MetaHipMer2)."""
+
+HIGH_QUALITY = 20
+"""A base of at least this phred quality votes as a high one (MetaHipMer2)."""
+
+FASTA_QUALITY = 40
+"""Phred quality of bases that came without one."""
+
+MAX_READS = 3000
+"""Candidate reads used per end; the list is cut to its first (Awan et al. SC'21, section 3.1)."""
+
+BIN_LIMIT = 10
+"""Candidate reads from which a contig is in bin 3 (Awan et al. SC'21, section 3.1)."""
+
+MIN_READ_LENGTH = K_MIN + 1
+"""A shorter read holds no k-mer with a next base; MetaHipMer2 drops reads under 121."""
+
+DEFAULT_INSERT = (350.0, 100.0)
+"""Mean and sd of the insert size when fewer than 100 pairs tell it, bases."""
+
+DUMP_WALK_LIMIT = 613
+"""Walk limit for dumps, bases: 121 + 2 * 246, as in MetaHipMer2's published test runs."""
+
+OUTCOMES = (
+    "",
+    "dead_end",
+    "fork",
+    "repeat",
+    "limit",
+    "support",
+    "no_reads",
+    "short_contig",
+    "no_walk",
+)
+"""Names of the codes in array ``outcome``; must match ``Outcome`` in ``kernels/rules.cuh``."""
+
+
+@dataclass(frozen=True)
+class WalkParams:
+    """What the engines need to know to walk.
+
+    Parameters
+    ----------
+    k : int
+        Start k, bases, 21 to 121.
+    walk_limit : int
+        Most bases appended to an end; insert mean + 2 * insert sd, or 613 for dumps.
+    max_reads : int
+        Candidate reads used per end.
+
+    Raises
+    ------
+    ParameterError
+        If a value is out of its range.
+    """
+
+    k: int = DEFAULT_K
+    walk_limit: int = DUMP_WALK_LIMIT
+    max_reads: int = MAX_READS
+
+    def __post_init__(self) -> None:
+        if not K_MIN <= self.k <= K_MAX:
+            raise ParameterError(f"k is {self.k}; it must be from {K_MIN} to {K_MAX}")
+        if not 1 <= self.walk_limit <= 1_000_000:
+            raise ParameterError(
+                f"walk limit is {self.walk_limit}; it must be from 1 to 1,000,000 bases"
+            )
+        if not 1 <= self.max_reads <= 1_000_000:
+            raise ParameterError(
+                f"reads per end are {self.max_reads}; they must be from 1 to 1,000,000"
+            )
+
+
+def walk_limit_from_insert(mean: float, sd: float) -> int:
+    """Return the walk limit for an insert size.
+
+    Parameters
+    ----------
+    mean, sd : float
+        Insert mean and standard deviation, bases.
+
+    Returns
+    -------
+    int
+        mean + 2 * sd, both rounded half up first (MetaHipMer2).
+
+    Examples
+    --------
+    >>> walk_limit_from_insert(349.5, 50.4)
+    450
+    """
+    return max(1, math.floor(mean + 0.5) + 2 * math.floor(sd + 0.5))
