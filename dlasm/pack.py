@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dlasm.arrays import GROUPS
-from dlasm.io.fasta import Contigs
 from dlasm.kernels import _cpu
 from dlasm.params import MAX_READS
-from dlasm.runs import OVERHANG, CandidateRun
+from dlasm.runs import CandidateRun
+
+if TYPE_CHECKING:
+    from dlasm.io.fasta import Contigs
 
 __all__ = ["PackedPartition", "count_candidates", "pack_partition", "packed_words_per_end"]
 
 ALIGNMENT = 256
 """Bytes to whose multiples arrays are aligned; what ``cudaMalloc`` guarantees."""
 
-TAIL_WORDS = 8
-"""Words of a packed contig end: 128 bases, ``kTailWords`` in ``kernels/bases.cuh``."""
+BASES_PER_WORD = 16
+"""Bases in a packed 32-bit word, ``kBasesPerWord`` in ``kernels/bases.cuh``."""
 
 PADDING_WORDS = 2
 """Words after the last read, which 64-bit windows may look at (``window_at``)."""
@@ -105,8 +108,7 @@ def count_candidates(
     """
     counts = np.zeros(2 * n_contigs, dtype=np.int64)
     for run in runs:
-        end = run.end[_within_reach(run, slice(None), reach)]
-        counts += np.bincount(end, minlength=2 * n_contigs)
+        counts += np.bincount(run.end[_within_reach(run, reach)], minlength=2 * n_contigs)
     return counts
 
 
@@ -127,7 +129,7 @@ def packed_words_per_end(
     """
     words = np.zeros(2 * n_contigs, dtype=np.int64)
     for run in runs:
-        keep = _within_reach(run, slice(None), reach)
+        keep = _within_reach(run, reach)
         size = np.diff(run.word_offset)[keep]
         # float64 weights are exact up to 2^53 words
         words += np.bincount(run.end[keep], weights=size, minlength=2 * n_contigs).astype(np.int64)
@@ -166,51 +168,52 @@ def pack_partition(
     """
     contig_index = np.ascontiguousarray(contig_index, dtype=np.int64)
     ends = (2 * contig_index[:, None] + np.arange(2)).ravel()
-    rows, local_end, run_of = [], [], []
-    for number, run in enumerate(runs):
-        first = np.searchsorted(run.end, ends, side="left")
-        count = np.searchsorted(run.end, ends, side="right") - first
-        row = _ranges(first, count)
-        keep = _within_reach(run, row, reach)
-        rows.append(row[keep])
-        local_end.append(np.repeat(np.arange(len(ends)), count)[keep])
-        run_of.append(np.full(len(rows[-1]), number, dtype=np.int64))
-    # stable, so that runs stay in input order within an end
-    all_ends = np.concatenate(local_end) if runs else np.empty(0, dtype=np.int64)
-    order = np.argsort(all_ends, kind="stable")
-    all_ends = all_ends[order]
-    rank = np.arange(len(order)) - np.searchsorted(all_ends, all_ends, side="left")
-    order, all_ends = order[rank < max_reads], all_ends[rank < max_reads]
-    place = np.full(len(rank), -1, dtype=np.int64)
-    place[order] = np.arange(len(order))
+    count = np.zeros(len(ends), dtype=np.int64)
+    for run in runs:
+        _cpu.count_candidates(run.end, run.distance, reach[run.library], ends, count)
+    read_start = _offsets(np.minimum(count, max_reads))
 
-    length = np.empty(len(order), dtype=np.int32)
-    has_n = np.empty(len(order), dtype=np.uint8)
-    size = np.empty(len(order), dtype=np.int64)
-    begin = 0
-    sources = []
-    for run, row in zip(runs, rows, strict=True):
-        target = place[begin : begin + len(row)]
-        begin += len(row)
-        row, target = row[target >= 0], target[target >= 0]
-        length[target] = run.length[row]
-        has_n[target] = run.has_n[row]
-        start = run.word_offset[row]
-        size[target] = run.word_offset[row + 1] - start
-        sources.append((run, start, target))
+    length = np.empty(read_start[-1], dtype=np.int32)
+    has_n = np.empty(read_start[-1], dtype=np.uint8)
+    following = read_start[:-1].copy()
+    for run in runs:
+        _cpu.merge_lengths(
+            run.end,
+            run.distance,
+            reach[run.library],
+            ends,
+            run.length,
+            run.has_n,
+            read_start,
+            following,
+            length,
+            has_n,
+        )
+    word_offset = _offsets(2 * -(-length.astype(np.int64) // BASES_PER_WORD))
 
-    packed = allocate(len(contig_index), len(order), int(size.sum()))
-    packed.word_offset[0] = 0
-    np.cumsum(size, out=packed.word_offset[1:])
-    for run, start, target in sources:
-        _cpu.gather_words(run.words, start, size[target], packed.words, packed.word_offset[target])
+    packed = allocate(len(contig_index), len(length), int(word_offset[-1]))
+    packed.read_start[:] = read_start
+    packed.length[:] = length
+    packed.has_n[:] = has_n
+    packed.word_offset[:] = word_offset
+    following[:] = read_start[:-1]
+    for run in runs:
+        _cpu.merge_words(
+            run.end,
+            run.distance,
+            reach[run.library],
+            ends,
+            run.word_offset,
+            run.words,
+            read_start,
+            following,
+            packed.word_offset,
+            packed.words,
+        )
     packed.words[len(packed.words) - PADDING_WORDS :] = 0
     packed.contig[:] = contig_index
     # a depth is finite and at least 0 by now; truncated and capped as algorithm section 1 says
     packed.depth[:] = np.minimum(np.trunc(depth[contig_index]), 2**31 - 1).astype(np.int32)
-    packed.length[:] = length
-    packed.has_n[:] = has_n
-    packed.read_start[:] = np.searchsorted(all_ends, np.arange(len(ends) + 1), side="left")
     _cpu.pack_tails(
         contigs.bases,
         contigs.offsets,
@@ -222,15 +225,13 @@ def pack_partition(
     return packed
 
 
-def _within_reach(
-    run: CandidateRun, rows: slice | np.ndarray, reach: Sequence[float]
-) -> np.ndarray:
-    """Whether candidates count, now that the insert size is known; bool, a value per row."""
-    distance = run.distance[rows]
-    return (distance == OVERHANG) | (distance < reach[run.library])
+def _within_reach(run: CandidateRun, reach: Sequence[float]) -> np.ndarray:
+    """Whether candidates count, now that the insert size is known; bool, a value per candidate."""
+    return run.distance < reach[run.library]  # overhanging reads have distance -1
 
 
-def _ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Concatenate ``arange(f, f + c)`` for each pair; int64."""
-    starts = np.repeat(first - (np.cumsum(count) - count), count)
-    return starts + np.arange(len(starts))
+def _offsets(sizes: np.ndarray) -> np.ndarray:
+    """Where each piece of these sizes begins, and the end of the last; int64."""
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets

@@ -79,26 +79,93 @@ std::tuple<Out<u32>, Out<std::int64_t>, Out<u8>> pack_reads(
   return {words.give(), offset.give(), has_n.give()};
 }
 
-void gather_words(In<u32> source, In<std::int64_t> source_start, In<std::int64_t> count,
-                  nb::ndarray<u32, nb::ndim<1>, nb::c_contig, nb::device::cpu> target,
-                  In<std::int64_t> target_start) {
-  const std::size_t n = source_start.shape(0);
-  require(count.shape(0) == n && target_start.shape(0) == n,
-          "gather_words: arrays of different lengths");
-  const i64 source_size = source.shape(0), target_size = target.shape(0);
-  nb::gil_scoped_release release;
-  for (std::size_t i = 0; i < n; ++i) {
-    const i64 from = source_start.data()[i], to = target_start.data()[i], m = count.data()[i];
-    require(m >= 0 && from >= 0 && to >= 0 && from + m <= source_size && to + m <= target_size,
-            "gather_words: a read lies outside the words");
-    std::memcpy(target.data() + to, source.data() + from, sizeof(u32) * m);
+template <class T>
+using Target = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Calls visit(e, row) for each candidate of a sorted run that belongs to ends[e] and counts.
+template <class Visit>
+void each_candidate(const In<std::int64_t>& run_end, const In<i32>& distance, double reach,
+                    const In<std::int64_t>& ends, Visit visit) {
+  const std::int64_t* first = run_end.data();
+  const std::int64_t* const last = first + run_end.shape(0);
+  for (std::size_t e = 0; e < ends.shape(0); ++e) {
+    const std::int64_t wanted = ends.data()[e];
+    // gallop, since the next end is near in a dense partition and far in a sparse one
+    std::ptrdiff_t stride = 1;
+    while (last - first > stride && first[stride] < wanted) {
+      first += stride;
+      stride *= 2;
+    }
+    first = std::lower_bound(first, std::min(last, first + stride + 1), wanted);
+    for (const std::int64_t* at = first; at < last && *at == wanted; ++at) {
+      const i64 row = at - run_end.data();
+      if (distance.data()[row] < reach) visit(e, row);  // overhanging reads have distance -1
+    }
   }
+}
+
+void check_run(const In<std::int64_t>& run_end, const In<i32>& distance,
+               const In<std::int64_t>& word_offset, const In<u32>& words) {
+  const std::size_t n = run_end.shape(0);
+  require(distance.shape(0) == n && word_offset.shape(0) == n + 1,
+          "merge: arrays of different lengths");
+  require(word_offset.data()[n] <= static_cast<std::int64_t>(words.shape(0)),
+          "merge: a read lies outside the words");
+}
+
+void count_candidates(In<std::int64_t> run_end, In<i32> distance, double reach,
+                      In<std::int64_t> ends, Target<std::int64_t> count) {
+  require(distance.shape(0) == run_end.shape(0) && count.shape(0) == ends.shape(0),
+          "count_candidates: arrays of different lengths");
+  nb::gil_scoped_release release;
+  each_candidate(run_end, distance, reach, ends, [&](std::size_t e, i64) { ++count.data()[e]; });
+}
+
+void merge_lengths(In<std::int64_t> run_end, In<i32> distance, double reach, In<std::int64_t> ends,
+                   In<i32> run_length, In<u8> run_has_n, In<std::int64_t> read_start,
+                   Target<std::int64_t> next, Target<i32> length, Target<u8> has_n) {
+  const std::size_t n = run_end.shape(0);
+  require(distance.shape(0) == n && run_length.shape(0) == n && run_has_n.shape(0) == n &&
+              read_start.shape(0) == ends.shape(0) + 1 && next.shape(0) == ends.shape(0) &&
+              length.shape(0) == has_n.shape(0),
+          "merge_lengths: arrays of different lengths");
+  const std::int64_t slots = static_cast<std::int64_t>(length.shape(0));
+  nb::gil_scoped_release release;
+  each_candidate(run_end, distance, reach, ends, [&](std::size_t e, i64 row) {
+    const std::int64_t slot = next.data()[e];
+    if (slot >= read_start.data()[e + 1]) return;  // above the cap
+    require(0 <= slot && slot < slots, "merge_lengths: a read lies outside the partition");
+    next.data()[e] = slot + 1;
+    length.data()[slot] = run_length.data()[row];
+    has_n.data()[slot] = run_has_n.data()[row];
+  });
+}
+
+void merge_words(In<std::int64_t> run_end, In<i32> distance, double reach, In<std::int64_t> ends,
+                 In<std::int64_t> run_offset, In<u32> run_words, In<std::int64_t> read_start,
+                 Target<std::int64_t> next, In<std::int64_t> word_offset, Target<u32> words) {
+  check_run(run_end, distance, run_offset, run_words);
+  require(read_start.shape(0) == ends.shape(0) + 1 && next.shape(0) == ends.shape(0),
+          "merge_words: arrays of different lengths");
+  const std::int64_t slots = static_cast<std::int64_t>(word_offset.shape(0)) - 1;
+  const std::int64_t size = static_cast<std::int64_t>(words.shape(0));
+  nb::gil_scoped_release release;
+  each_candidate(run_end, distance, reach, ends, [&](std::size_t e, i64 row) {
+    const std::int64_t slot = next.data()[e];
+    if (slot >= read_start.data()[e + 1]) return;
+    require(0 <= slot && slot < slots, "merge_words: a read lies outside the partition");
+    next.data()[e] = slot + 1;
+    const std::int64_t from = run_offset.data()[row], n = run_offset.data()[row + 1] - from;
+    const std::int64_t to = word_offset.data()[slot];
+    require(from >= 0 && n == word_offset.data()[slot + 1] - to && to >= 0 && to + n <= size,
+            "merge_words: a read's words do not fit its length");
+    std::memcpy(words.data() + to, run_words.data() + from, sizeof(u32) * n);
+  });
 }
 
 void pack_tails(In<u8> bases, In<std::int64_t> offsets, In<std::int64_t> contig,
                 nb::ndarray<u32, nb::shape<-1, kTailWords>, nb::c_contig, nb::device::cpu> tail,
-                nb::ndarray<i32, nb::ndim<1>, nb::c_contig, nb::device::cpu> tail_length,
-                nb::ndarray<i32, nb::ndim<1>, nb::c_contig, nb::device::cpu> clean_length) {
+                Target<i32> tail_length, Target<i32> clean_length) {
   const std::size_t n = contig.shape(0);
   require(tail.shape(0) == 2 * n && tail_length.shape(0) == 2 * n && clean_length.shape(0) == 2 * n,
           "pack_tails: arrays of different lengths");
@@ -196,8 +263,14 @@ NB_MODULE(_cpu, m) {
   m.def("pack_reads", &pack_reads, "text"_a, "base_start"_a, "quality_start"_a, "length"_a,
         "reverse"_a, "phred_offset"_a, "low"_a, "high"_a, "threads"_a = 1,
         "Pack reads that lie in text; a negative quality_start: all votes are high.");
-  m.def("gather_words", &gather_words, "source"_a, "source_start"_a, "count"_a, "target"_a,
-        "target_start"_a, "Copy the words of reads from one array into another.");
+  m.def("count_candidates", &count_candidates, "run_end"_a, "distance"_a, "reach"_a, "ends"_a,
+        "count"_a, "Add to count the candidates of each of the ascending ends.");
+  m.def("merge_lengths", &merge_lengths, "run_end"_a, "distance"_a, "reach"_a, "ends"_a,
+        "run_length"_a, "run_has_n"_a, "read_start"_a, "next"_a, "length"_a, "has_n"_a,
+        "Put lengths of a run's candidates after those of the runs before.");
+  m.def("merge_words", &merge_words, "run_end"_a, "distance"_a, "reach"_a, "ends"_a, "run_offset"_a,
+        "run_words"_a, "read_start"_a, "next"_a, "word_offset"_a, "words"_a,
+        "Put words of a run's candidates after those of the runs before.");
   m.def("pack_tails", &pack_tails, "bases"_a, "offsets"_a, "contig"_a, "tail"_a, "tail_length"_a,
         "clean_length"_a, "Fill the tails of both ends of each of the contigs.");
   m.def("extend", &extend, "depth"_a, "tail"_a, "tail_length"_a, "clean_length"_a, "read_start"_a,

@@ -93,18 +93,27 @@ inline bool pack_read(const u8* base, const u8* quality, i64 length, bool revers
 inline void pack_tail(const u8* base, i64 length, int side, u32 tail[kTailWords], i32* tail_length,
                       i32* clean_length) {
   const int n = static_cast<int>(length < kTailBases ? length : kTailBases);
-  for (int w = 0; w < kTailWords; ++w) tail[w] = 0;
+  u8 text[kTailBases];
+  std::memset(text, side ? 'A' : 'T', sizeof text);  // both become 00 before the contig's start
+  if (side) {
+    std::memcpy(text + kTailBases - n, base + length - n, n);
+  } else {
+    std::memcpy(text, base, n);
+  }
   int clean = n;
-  for (int i = 0; i < n; ++i) {  // i = 0 is the last base of the end
-    u64 foreign;
-    u32 code = static_cast<u32>(codes_of(base[side ? length - 1 - i : i], &foreign) & 3);
-    if (foreign & 0x80) {
-      if (clean > i) clean = i;
-      continue;
+  for (int i = 0; i < kTailBases; i += 8) {  // i = 0 is the first base of the tail
+    u64 x, foreign;
+    std::memcpy(&x, side ? text + i : text + kTailBases - 8 - i, 8);
+    if (!side) x = __builtin_bswap64(x);
+    u64 codes = codes_of(x, &foreign);
+    if (!side) codes ^= 3 * kEveryByte;
+    if (foreign) {
+      codes &= ~((foreign >> 7) * 0xFF);
+      const int last = i + 7 - count_leading_zeros(foreign) / 8;
+      if (kTailBases - 1 - last < clean) clean = kTailBases - 1 - last;
     }
-    if (!side) code ^= 3;
-    const int at = kTailBases - 1 - i;
-    tail[at / kBasesPerWord] |= code << (2 * (at % kBasesPerWord));
+    u32* word = tail + i / kBasesPerWord;
+    *word = i % kBasesPerWord ? *word | squeeze(codes) << 16 : squeeze(codes);
   }
   *tail_length = n;
   *clean_length = clean;

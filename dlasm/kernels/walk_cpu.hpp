@@ -25,19 +25,19 @@ struct Reads {
   const u8* has_n;
 };
 
-// Finds where samples occur. Chains of equal hash; marks tell which were hit in this walk.
+// Where the samples of an end's reads are, by key: chains of equal hash.
 class SampleTable {
  public:
   struct Sample {
     u32 key;
     i32 next;
-    i64 position;
     i64 read;
-    u32 marked;  // walk in which it was last hit
+    i64 position;  // in the read, of the base after the sample
   };
 
   void clear() { samples_.clear(); }
-  void add(u32 key, i64 read, i64 position) { samples_.push_back({key, -1, position, read, 0}); }
+  void add(u32 key, i64 read, i64 position) { samples_.push_back({key, -1, read, position}); }
+  const Sample& operator[](i64 i) const { return samples_[i]; }
 
   void link() {
     int bits = 4;
@@ -51,11 +51,11 @@ class SampleTable {
     }
   }
 
-  // Calls found(sample) for each sample with this key.
+  // Calls found(number) for each sample with this key.
   template <class Found>
-  void each(u32 key, Found found) {
+  void each(u32 key, Found found) const {
     for (i32 i = heads_[bucket(key)]; i >= 0; i = samples_[i].next) {
-      if (samples_[i].key == key) found(samples_[i]);
+      if (samples_[i].key == key) found(i);
     }
   }
 
@@ -135,6 +135,7 @@ class Walker {
     if (end.tail_length < start_k_) return {kShortContig, 0, 0};
     end_ = &end;
     table_built_ = false;
+    scans_ = 0;
     find_start();
     Result best{kNoWalk, 0, 0};
     Ladder ladder(start_k_, end.tail_length < kMaxK ? end.tail_length : kMaxK);
@@ -160,8 +161,36 @@ class Walker {
  private:
   static constexpr int kRefillBelow = 8;
   static constexpr int kFilterBits = 10;
+  // A table of the samples costs about as much as this many scans of them (measured, 2 to 80
+  // reads).
+  static constexpr int kScansBeforeTable = 6;
 
   static u32 filter_slot(u32 key) { return (key * 0x9E3779B1u) >> (32 - kFilterBits); }
+
+  // Calls found(number, read, j, i) for each sample j of the end's reads that equals keys[i].
+  template <class Found>
+  void scan_samples(const u32* keys, int count, Found found) {
+    for (int i = 0; i < count; ++i) filter_[filter_slot(keys[i])] = 1;
+    i64 number = 0;
+    for (i64 read = end_->first_read; read < end_->last_read; ++read) {
+      const u32* words = reads_.words + reads_.word_offset[read];
+      const i64 samples = sample_count(reads_.length[read]);
+      for (i64 j = 0; j < samples; ++j, ++number) {
+        const u32 key = sample_at(words, j);
+        if (!filter_[filter_slot(key)]) continue;
+        for (int i = 0; i < count; ++i) {
+          if (keys[i] == key && clean_sample(read, j)) found(number, read, j, i);
+        }
+      }
+    }
+    for (int i = 0; i < count; ++i) filter_[filter_slot(keys[i])] = 0;
+  }
+
+  bool clean_sample(i64 read, i64 j) const {
+    if (!reads_.has_n[read]) return true;
+    const u32* words = reads_.words + reads_.word_offset[read];
+    return !n_bits(sample_at(words + base_words(reads_.length[read]), j));
+  }
 
   // Match length of a read before `position` with the context before `context_end`.
   i64 match_length(i64 read, i64 position, i64 context_end) const {
@@ -191,60 +220,42 @@ class Walker {
     start_.clear();
     start_match_ = 0;
     start_keys_ = 0;
+    start_hits_.clear();
     for (int d = 0; d < kStartSamples; ++d) {
       if (end_->clean_length < d + kSampleBases) break;
       const u64 window = window_at(context_.data(), kTailBases - d - kSampleBases);
       start_key_[d] = static_cast<u32>(window) & kSampleMask;
-      filter_[filter_slot(start_key_[d])] = 1;
       start_keys_ = d + 1;
     }
-    for (i64 read = end_->first_read; read < end_->last_read; ++read) {
-      const u32* words = reads_.words + reads_.word_offset[read];
-      const i64 samples = sample_count(reads_.length[read]);
-      for (i64 j = 0; j < samples; ++j) {
-        const u32 key = sample_at(words, j);
-        if (filter_[filter_slot(key)]) add_start(read, j, key);
-      }
-    }
-    for (int d = 0; d < start_keys_; ++d) filter_[filter_slot(start_key_[d])] = 0;
-  }
-
-  void add_start(i64 read, i64 j, u32 key) {
-    const i64 length = reads_.length[read];
-    for (int d = 0; d < start_keys_; ++d) {
-      if (start_key_[d] != key) continue;
+    scan_samples(start_key_, start_keys_, [&](i64 number, i64 read, i64 j, int d) {
+      start_hits_.push_back(number);
       const i64 position = j * kSampleStep + kSampleBases + d;
-      if (position > length) continue;
+      if (position >= reads_.length[read]) return;
       const i64 match = match_length(read, position, kTailBases);
-      // the rest of the tail after the sample must agree too
-      if (match < d + kSampleBases || position == length) continue;
+      if (match < d + kSampleBases) return;  // the tail after the sample must agree too
       start_.push_back(make_cursor(read, position, kTailBases - match));
       if (match >= kMinK && (start_.back().votes() & 1) && match > start_match_) {
         start_match_ = static_cast<int>(match);
       }
-    }
+    });
   }
 
   void build_table() {
-    if (table_built_) return;
     table_built_ = true;
     table_.clear();
     for (i64 read = end_->first_read; read < end_->last_read; ++read) {
       const u32* words = reads_.words + reads_.word_offset[read];
-      const u32* classes = words + base_words(reads_.length[read]);
       const i64 samples = sample_count(reads_.length[read]);
       for (i64 j = 0; j < samples; ++j) {
-        if (reads_.has_n[read] && n_bits(sample_at(classes, j))) continue;
-        table_.add(sample_at(words, j), read, j * kSampleStep + kSampleBases);
+        const u32 key = clean_sample(read, j) ? sample_at(words, j) : kNoSample;
+        table_.add(key, read, j * kSampleStep + kSampleBases);
       }
     }
     table_.link();
-    walk_number_ = 0;
   }
 
   // Sets everything back to the end of the contig.
   void begin_walk() {
-    build_table();
     cursors_ = start_;
     context_end_ = kTailBases;
     ++walk_number_;
@@ -252,16 +263,14 @@ class Walker {
     suspicious_ = doubled_ = false;
     waiting_ = 0;
     shortest_vote_ = kMaxK + kShiftK;
-    for (int d = 0; d < start_keys_; ++d) mark(start_key_[d]);
+    for (const i64 number : start_hits_) mark(number);
   }
 
-  // Marks the samples of this key as hit; hit twice, a mer may have been repeated.
-  void mark(u32 key) {
-    table_.each(key, [&](SampleTable::Sample& sample) { mark(sample); });
-  }
-  void mark(SampleTable::Sample& sample) {
-    if (sample.marked == walk_number_) doubled_ = true;
-    sample.marked = walk_number_;
+  // Marks a sample as hit in this walk; hit twice, a mer may have been repeated.
+  void mark(i64 number) {
+    if (number >= static_cast<i64>(marks_.size())) marks_.resize(2 * number + 64, 0);
+    if (marks_[number] == walk_number_) doubled_ = true;
+    marks_[number] = walk_number_;
   }
 
   void append(int base) {
@@ -357,27 +366,42 @@ class Walker {
   // Looks up the samples that end within the bases just appended, makes cursors of new matches, and
   // returns how many bases stand when these have voted. `appended` bases begin at context `before`.
   int look_up(i64 before, u64 bases, int taken) {
+    u32 keys[kWindow];
+    hits_.clear();
     for (int t = 0; t < taken; ++t) {
       const i64 end = before + t + 1;
-      const i64 clean = end - (kTailBases - end_->clean_length);
-      if (clean < kSampleBases) continue;
-      const u32 key =
-          static_cast<u32>(window_at(context_.data(), end - kSampleBases)) & kSampleMask;
-      table_.each(key, [&](SampleTable::Sample& sample) {
-        mark(sample);
-        if (sample.position == reads_.length[sample.read]) return;
-        const i64 match = match_length(sample.read, sample.position, end);
-        if (match >= kKnownMatch) return;
-        Cursor cursor = make_cursor(sample.read, sample.position, end - match);
-        const u64 rest = t + 1 < kWindow ? bases >> (2 * (t + 1)) : 0;
-        const int ahead = taken - (t + 1);
-        const int agreed = cursor.agreed(rest);
-        if (agreed < ahead && agreed < cursor.left && agreed >= active_from(cursor, end) &&
-            (cursor.votes() >> (2 * agreed) & 1)) {
-          taken = t + 1 + agreed;
-        }
-        arrivals_.push_back({cursor, t + 1});
+      keys[t] = static_cast<u32>(window_at(context_.data(), end - kSampleBases)) & kSampleMask;
+    }
+    // a cursor that moved matches 22 bases, so none of the keys holds an N of the tail
+    if (!table_built_ && ++scans_ > kScansBeforeTable) build_table();
+    if (table_built_) {
+      for (int t = 0; t < taken; ++t) {
+        table_.each(keys[t], [&](i64 number) {
+          hits_.push_back({number, table_[number].read, table_[number].position, t});
+        });
+      }
+    } else {
+      scan_samples(keys, taken, [&](i64 number, i64 read, i64 j, int t) {
+        hits_.push_back({number, read, j * kSampleStep + kSampleBases, t});
       });
+    }
+    for (const Hit& hit : hits_) {
+      if (hit.t >= taken || hit.position == reads_.length[hit.read]) continue;
+      const i64 end = before + hit.t + 1;
+      const i64 match = match_length(hit.read, hit.position, end);
+      if (match >= kKnownMatch) continue;
+      const Cursor cursor = make_cursor(hit.read, hit.position, end - match);
+      const u64 rest = hit.t + 1 < kWindow ? bases >> (2 * (hit.t + 1)) : 0;
+      const int ahead = taken - (hit.t + 1);
+      const int agreed = cursor.agreed(rest);
+      if (agreed < ahead && agreed < cursor.left && agreed >= active_from(cursor, end) &&
+          (cursor.votes() >> (2 * agreed) & 1)) {
+        taken = hit.t + 1 + agreed;
+      }
+      arrivals_.push_back({cursor, hit.t + 1});
+    }
+    for (const Hit& hit : hits_) {
+      if (hit.t < taken) mark(hit.number);
     }
     return taken;
   }
@@ -393,6 +417,7 @@ class Walker {
     }
     cursors_.resize(kept);
     for (Arrival& arrival : arrivals_) {
+      if (arrival.at > taken) continue;  // another arrival cut the bases before it
       const u64 rest = arrival.at < kWindow ? bases >> (2 * arrival.at) : 0;
       if (advance(arrival.cursor, before + arrival.at, rest, taken - arrival.at)) {
         cursors_.push_back(arrival.cursor);
@@ -469,8 +494,13 @@ class Walker {
 
   struct Arrival {
     Cursor cursor;
-    int at;
+    int at;  // bases of the chunk before it
   };
+  struct Hit {
+    i64 number, read, position;
+    int t;  // the chunk's base with which its sample ends
+  };
+  static constexpr u32 kNoSample = ~0u;
 
   const Reads reads_;
   const int start_k_;
@@ -484,11 +514,15 @@ class Walker {
   int start_keys_ = 0;
   std::vector<Cursor> start_, cursors_;
   std::vector<Arrival> arrivals_;
-  int start_match_ = 0;  // longest match with a vote at the end of the contig
+  std::vector<Hit> hits_;
+  std::vector<i64> start_hits_;  // samples that equal one at the end of the contig
+  std::vector<u64> marks_;       // by sample: the walk in which it was last hit
+  int start_match_ = 0;          // longest match with a vote at the end of the contig
   SampleTable table_;
   SeenMers seen_;
   bool table_built_ = false;
-  u32 walk_number_ = 0;
+  int scans_ = 0;
+  u64 walk_number_ = 0;
 
   // of the walk under way
   int k_ = 0;
