@@ -25,19 +25,33 @@ struct Reads {
   const u8* has_n;
 };
 
+// A sample with the 8 bases before it: 22 bases, of which the first may be unknown (N or no base).
+struct LongKey {
+  static constexpr u64 kUnknown = 1ull << 63;
+  static constexpr u64 kSample = kSampleMask;
+
+  // The 22 bases that end at `end`; `clean` of the bases before it are known.
+  static u64 before(const u32* words, i64 end, i64 clean) {
+    const u64 sample = window_at(words, end - kSampleBases) & kSampleMask;
+    if (clean < kKnownMatch) return sample | kUnknown;
+    const u64 earlier = window_at(words, end - kKnownMatch) & first_bases(kSampleStep);
+    return sample | earlier << (2 * kSampleBases);
+  }
+};
+
 // Where the samples of an end's reads are, by key: chains of equal hash.
 class SampleTable {
  public:
   struct Sample {
-    u32 key;
+    u64 key;       // LongKey
+    i32 read;      // of the end's reads
+    i32 position;  // in the read, of the base after the sample
+    i32 number;    // of the end's samples
     i32 next;
-    i64 read;
-    i64 position;  // in the read, of the base after the sample
   };
 
   void clear() { samples_.clear(); }
-  void add(u32 key, i64 read, i64 position) { samples_.push_back({key, -1, read, position}); }
-  const Sample& operator[](i64 i) const { return samples_[i]; }
+  void add(const Sample& sample) { samples_.push_back(sample); }
 
   void link() {
     int bits = 4;
@@ -51,16 +65,18 @@ class SampleTable {
     }
   }
 
-  // Calls found(number) for each sample with this key.
+  // Calls found(sample) for each sample with the 14 bases of this key.
   template <class Found>
-  void each(u32 key, Found found) const {
+  void each(u64 key, Found found) {
     for (i32 i = heads_[bucket(key)]; i >= 0; i = samples_[i].next) {
-      if (samples_[i].key == key) found(i);
+      if (!((samples_[i].key ^ key) & LongKey::kSample)) found(samples_[i]);
     }
   }
 
  private:
-  std::size_t bucket(u32 key) const { return (key * 0x9E3779B1u) >> shift_; }
+  std::size_t bucket(u64 key) const {
+    return (static_cast<u32>(key & LongKey::kSample) * 0x9E3779B1u) >> shift_;
+  }
 
   std::vector<Sample> samples_;
   std::vector<i32> heads_;
@@ -147,7 +163,7 @@ class Walker {
       keep_if_longer(outcome, ladder.k, &best);
       // Going down, a walk that nobody disputed is the start of the next rung's walk.
       while (outcome == kDeadEnd && ladder.step <= 0 && undisputed_ && !suspicious_) {
-        ladder.next(kDeadEnd, waiting_here_, 0);
+        ladder.next(kDeadEnd, static_cast<int>(here_.waiting), 0);
         if (!ladder.on()) return best;
         waiting_ = 0;
         outcome = walk_on(ladder.k);
@@ -161,15 +177,16 @@ class Walker {
  private:
   static constexpr int kRefillBelow = 8;
   static constexpr int kFilterBits = 10;
-  // A table of the samples costs about as much as this many scans of them (measured, 2 to 80
+  // Most walks end in their first chunk, which a scan of the samples serves without a table.
   // reads).
-  static constexpr int kScansBeforeTable = 6;
+  static constexpr int kScansBeforeTable = 1;
 
   static u32 filter_slot(u32 key) { return (key * 0x9E3779B1u) >> (32 - kFilterBits); }
 
-  // Calls found(number, read, j, i) for each sample j of the end's reads that equals keys[i].
+  // Calls found(number, read, j, i) for each sample j of the end's reads that equals keys[i];
+  // returns how many samples there are.
   template <class Found>
-  void scan_samples(const u32* keys, int count, Found found) {
+  i64 scan_samples(const u32* keys, int count, Found found) {
     for (int i = 0; i < count; ++i) filter_[filter_slot(keys[i])] = 1;
     i64 number = 0;
     for (i64 read = end_->first_read; read < end_->last_read; ++read) {
@@ -184,6 +201,7 @@ class Walker {
       }
     }
     for (int i = 0; i < count; ++i) filter_[filter_slot(keys[i])] = 0;
+    return number;
   }
 
   bool clean_sample(i64 read, i64 j) const {
@@ -227,28 +245,35 @@ class Walker {
       start_key_[d] = static_cast<u32>(window) & kSampleMask;
       start_keys_ = d + 1;
     }
-    scan_samples(start_key_, start_keys_, [&](i64 number, i64 read, i64 j, int d) {
-      start_hits_.push_back(number);
-      const i64 position = j * kSampleStep + kSampleBases + d;
-      if (position >= reads_.length[read]) return;
-      const i64 match = match_length(read, position, kTailBases);
-      if (match < d + kSampleBases) return;  // the tail after the sample must agree too
-      start_.push_back(make_cursor(read, position, kTailBases - match));
-      if (match >= kMinK && (start_.back().votes() & 1) && match > start_match_) {
-        start_match_ = static_cast<int>(match);
-      }
-    });
+    const i64 samples =
+        scan_samples(start_key_, start_keys_, [&](i64 number, i64 read, i64 j, int d) {
+          start_hits_.push_back(number);
+          const i64 position = j * kSampleStep + kSampleBases + d;
+          if (position >= reads_.length[read]) return;
+          const i64 match = match_length(read, position, kTailBases);
+          if (match < d + kSampleBases) return;  // the tail after the sample must agree too
+          start_.push_back(make_cursor(read, position, kTailBases - match));
+          if (match >= kMinK && (start_.back().votes() & 1) && match > start_match_) {
+            start_match_ = static_cast<int>(match);
+          }
+        });
+    if (samples > static_cast<i64>(marks_.size())) marks_.resize(2 * samples, 0);
   }
 
   void build_table() {
     table_built_ = true;
     table_.clear();
+    i32 number = 0;
     for (i64 read = end_->first_read; read < end_->last_read; ++read) {
       const u32* words = reads_.words + reads_.word_offset[read];
       const i64 samples = sample_count(reads_.length[read]);
-      for (i64 j = 0; j < samples; ++j) {
-        const u32 key = clean_sample(read, j) ? sample_at(words, j) : kNoSample;
-        table_.add(key, read, j * kSampleStep + kSampleBases);
+      for (i64 j = 0; j < samples; ++j, ++number) {
+        if (!clean_sample(read, j)) continue;
+        const i64 position = j * kSampleStep + kSampleBases;
+        const i64 clean = j && clean_sample(read, j - 1) ? position : kSampleBases;
+        table_.add({LongKey::before(words, position, clean),
+                    static_cast<i32>(read - end_->first_read), static_cast<i32>(position), number,
+                    -1});
       }
     }
     table_.link();
@@ -268,7 +293,6 @@ class Walker {
 
   // Marks a sample as hit in this walk; hit twice, a mer may have been repeated.
   void mark(i64 number) {
-    if (number >= static_cast<i64>(marks_.size())) marks_.resize(2 * number + 64, 0);
     if (marks_[number] == walk_number_) doubled_ = true;
     marks_[number] = walk_number_;
   }
@@ -289,53 +313,74 @@ class Walker {
   // Walks on rung k from where the context ends now.
   Outcome walk_on(int k) {
     k_ = k;
+    here_ = {};
+    for (std::size_t i = 0; i < cursors_.size(); ++i) survey(i);
     while (walked() < walk_limit_) {
-      const Cursor* reference = pick_reference();
-      if (!reference) return kDeadEnd;
-      const u64 bases = reference->bases;
-      int taken = undisputed_prefix(bases, reference->left);
-      if (taken > 0) {
-        const i64 room = walk_limit_ - walked();
-        if (taken > room) taken = static_cast<int>(room);
-        const i64 before = context_end_;
-        append(bases, taken);
-        arrivals_.clear();
-        taken = look_up(before, bases, taken);
-        context_end_ = before + taken;
-        advance(bases, taken);
-        if (repeated(before)) return kRepeat;
-      } else {
-        const int chosen = vote();
+      settle_survey();
+      int taken = 1;
+      u64 bases;
+      if (here_.voters == 0) return kDeadEnd;
+      if (here_.disputed()) {
+        const int chosen = choose(here_.n, here_.h, static_cast<u32>(end_->depth));
         if (chosen == kChooseFork) return kFork;
         if (chosen == kChooseDeadEnd) return kDeadEnd;
-        const i64 before = context_end_;
-        append(chosen);
-        arrivals_.clear();
-        look_up(before, static_cast<u64>(chosen), 1);
-        advance(static_cast<u64>(chosen), 1);
-        if (repeated(before)) return kRepeat;
+        bases = static_cast<u64>(chosen);
+      } else {
+        bases = cursors_[here_.reference].bases;
+        taken = undisputed_prefix(bases, cursors_[here_.reference].left);
+        const i64 room = walk_limit_ - walked();
+        if (taken > room) taken = static_cast<int>(room);
       }
+      const i64 before = context_end_;
+      append(bases, taken);
+      arrivals_.clear();
+      taken = look_up(before, bases, taken);
+      context_end_ = before + taken;
+      advance(bases, taken);
+      if (repeated(before)) return kRepeat;
     }
     return kLimit;
   }
 
-  // The voting cursor that sees furthest; also the longest match that waits here with a vote.
-  const Cursor* pick_reference() {
-    const Cursor* reference = nullptr;
-    i64 waiting = 0;
-    for (Cursor& cursor : cursors_) {
-      if (cursor.left < kRefillBelow && !cursor.ends_in_window()) cursor.refill(reads_.words);
-      if (!(cursor.votes() & 1)) continue;
-      const i64 match = context_end_ - cursor.start;
-      if (match >= k_) {
-        if (!reference || cursor.left > reference->left) reference = &cursor;
-      } else if (match > waiting) {
-        waiting = match;
-      }
+  // What the cursors say at the end of the context.
+  struct Survey {
+    u32 n[4] = {0, 0, 0, 0}, h[4] = {0, 0, 0, 0};
+    u32 voters = 0;
+    std::size_t reference = 0;  // the voter that sees furthest
+    int sight = 0;
+    i64 waiting = 0;  // longest match with a vote that is too short for this rung
+    i64 shortest = kMaxK + kShiftK;
+
+    bool disputed() const {
+      return n[0] != voters && n[1] != voters && n[2] != voters && n[3] != voters;
     }
-    waiting_here_ = static_cast<int>(waiting);
-    if (waiting > waiting_) waiting_ = static_cast<int>(waiting);
-    return reference;
+  };
+
+  // Adds cursor `i` to the survey.
+  void survey(std::size_t i) {
+    Cursor& cursor = cursors_[i];
+    if (cursor.left < kRefillBelow && !cursor.ends_in_window()) cursor.refill(reads_.words);
+    const u32 vote = static_cast<u32>(cursor.classes) & 3u;
+    if (vote == kClassNone || vote == kClassN) return;
+    const i64 match = context_end_ - cursor.start;
+    if (match < k_) {
+      if (match > here_.waiting) here_.waiting = match;
+      return;
+    }
+    const u32 base = static_cast<u32>(cursor.bases) & 3u;
+    ++here_.voters;
+    ++here_.n[base];
+    here_.h[base] += vote == kClassHigh;
+    if (match < here_.shortest) here_.shortest = match;
+    if (cursor.left > here_.sight) {
+      here_.sight = cursor.left;
+      here_.reference = i;
+    }
+  }
+
+  void settle_survey() {
+    if (here_.waiting > waiting_) waiting_ = static_cast<int>(here_.waiting);
+    if (here_.shortest < shortest_vote_) shortest_vote_ = static_cast<int>(here_.shortest);
   }
 
   // From which of the next bases on a cursor votes on this rung.
@@ -366,27 +411,32 @@ class Walker {
   // Looks up the samples that end within the bases just appended, makes cursors of new matches, and
   // returns how many bases stand when these have voted. `appended` bases begin at context `before`.
   int look_up(i64 before, u64 bases, int taken) {
-    u32 keys[kWindow];
     hits_.clear();
-    for (int t = 0; t < taken; ++t) {
-      const i64 end = before + t + 1;
-      keys[t] = static_cast<u32>(window_at(context_.data(), end - kSampleBases)) & kSampleMask;
-    }
-    // a cursor that moved matches 22 bases, so none of the keys holds an N of the tail
     if (!table_built_ && ++scans_ > kScansBeforeTable) build_table();
     if (table_built_) {
+      const i64 clean = before - (kTailBases - end_->clean_length);
       for (int t = 0; t < taken; ++t) {
-        table_.each(keys[t], [&](i64 number) {
-          hits_.push_back({number, table_[number].read, table_[number].position, t});
+        const u64 key = LongKey::before(context_.data(), before + t + 1, clean + t + 1);
+        table_.each(key, [&](const SampleTable::Sample& sample) {
+          // all 22 bases equal: a cursor that is known
+          const i64 position =
+              key == sample.key && !(key & LongKey::kUnknown) ? kKnown : sample.position;
+          hits_.push_back({sample.number, end_->first_read + sample.read, position, t});
         });
       }
     } else {
+      u32 keys[kWindow];
+      for (int t = 0; t < taken; ++t) {
+        const i64 first = before + t + 1 - kSampleBases;
+        keys[t] = static_cast<u32>(window_at(context_.data(), first)) & kSampleMask;
+      }
       scan_samples(keys, taken, [&](i64 number, i64 read, i64 j, int t) {
         hits_.push_back({number, read, j * kSampleStep + kSampleBases, t});
       });
     }
     for (const Hit& hit : hits_) {
-      if (hit.t >= taken || hit.position == reads_.length[hit.read]) continue;
+      if (hit.position == kKnown || hit.t >= taken || hit.position == reads_.length[hit.read])
+        continue;
       const i64 end = before + hit.t + 1;
       const i64 match = match_length(hit.read, hit.position, end);
       if (match >= kKnownMatch) continue;
@@ -410,10 +460,11 @@ class Walker {
   void advance(u64 bases, int taken) {
     std::size_t kept = 0;
     const i64 before = context_end_ - taken;
+    here_ = {};
     for (std::size_t i = 0; i < cursors_.size(); ++i) {
       if (!advance(cursors_[i], before, bases, taken)) continue;
       if (kept != i) cursors_[kept] = cursors_[i];
-      ++kept;
+      survey(kept++);
     }
     cursors_.resize(kept);
     for (Arrival& arrival : arrivals_) {
@@ -421,6 +472,7 @@ class Walker {
       const u64 rest = arrival.at < kWindow ? bases >> (2 * arrival.at) : 0;
       if (advance(arrival.cursor, before + arrival.at, rest, taken - arrival.at)) {
         cursors_.push_back(arrival.cursor);
+        survey(kept++);
       }
     }
   }
@@ -446,20 +498,6 @@ class Walker {
       undisputed_ = false;
     }
     return false;
-  }
-
-  // Counts the votes for the next base and rates them.
-  int vote() {
-    u32 n[4] = {0, 0, 0, 0}, h[4] = {0, 0, 0, 0};
-    for (const Cursor& cursor : cursors_) {
-      const i64 match = context_end_ - cursor.start;
-      if (match < k_ || !(cursor.votes() & 1)) continue;
-      if (match < shortest_vote_) shortest_vote_ = static_cast<int>(match);
-      const u32 base = static_cast<u32>(cursor.bases) & 3u;
-      ++n[base];
-      h[base] += (static_cast<u32>(cursor.classes) & 3u) == kClassHigh;
-    }
-    return choose(n, h, static_cast<u32>(end_->depth));
   }
 
   // Whether the walk from `before` to the end of the context came to a mer it had seen; cuts it
@@ -500,7 +538,7 @@ class Walker {
     i64 number, read, position;
     int t;  // the chunk's base with which its sample ends
   };
-  static constexpr u32 kNoSample = ~0u;
+  static constexpr i64 kKnown = -1;  // position of a hit that belongs to a cursor there is
 
   const Reads reads_;
   const int start_k_;
@@ -526,6 +564,7 @@ class Walker {
 
   // of the walk under way
   int k_ = 0;
+  Survey here_;
   bool doubled_ = false;     // a sample was hit twice
   bool suspicious_ = false;  // so all mers are being compared
   bool undisputed_ = true;   // no match of kMinK or more voted for another base
