@@ -1,0 +1,774 @@
+"""Which reads belong to which contig end.
+
+Reads are mapped to the contigs, one place is chosen for each, and those that hang over a contig
+end, or whose mate lies near one, become candidates of that end. All of it works on flat arrays, a
+batch of reads at a time; a batch gives one run of candidates (:mod:`dlasm.runs`) and a few facts
+(insert sizes, orientations, aligned bases) that are needed when all batches are there.
+
+The rules, for an alignment to a contig of length L that covers ``[start, end)`` of it and leaves
+``left`` and ``right`` bases of the read unaligned, in contig direction, clips included:
+
+1. It counts if ``min(left, start) <= 1`` and ``min(right, L - end) <= 1``.
+2. A read has one place: of those that count the one of highest score, then of the shorter contig,
+   the lower contig index, the lower start, the + strand.
+3. ``left > start``: candidate of the left end; ``right > L - end``: of the right end.
+4. In forward-reverse libraries a read on the + strand offers its mate to the right end if
+   ``L - (start - left) < reach``, one on the - strand to the left end if ``end + right < reach``;
+   not if the mate's own (chosen) place is on the same contig.
+5. Candidates of an end are in the order of the input.
+
+The reach (insert mean + 3 sd) is known only when all reads have been placed. So runs hold the
+projected mates up to a generous ``bound``, each with its distance, and the reach is applied when
+candidates are packed; :func:`bound_suffices` says whether the bound was generous enough.
+
+minimap2's own primary alignment of a paired read is pair-aware; here each read is mapped by itself
+and the highest score decides, so reads and a BAM file of them give slightly different candidates.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mappy
+import numpy as np
+
+from dlasm import _minimap
+from dlasm.errors import DlasmError
+from dlasm.kernels import _cpu
+from dlasm.params import DEFAULT_INSERT, HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
+from dlasm.runs import OVERHANG, CandidateRun, write_run_folder
+
+if TYPE_CHECKING:
+    from dlasm.io.fasta import Contigs
+    from dlasm.io.fastq import ReadBatch
+
+__all__ = [
+    "MIN_PAIRS",
+    "Aligner",
+    "BatchFacts",
+    "BatchResult",
+    "Candidates",
+    "InsertSize",
+    "LibrarySummary",
+    "Placements",
+    "add_counts",
+    "aligned_bases",
+    "bound_suffices",
+    "cached_aligner",
+    "facts_path",
+    "find_candidates",
+    "first_bound",
+    "measure_insert",
+    "pair_facts",
+    "read_facts",
+    "recruit_batch",
+    "summarise_library",
+    "write_batch_result",
+]
+
+MIN_PAIRS = 100
+"""Pairs needed to measure the insert size, and to say that a library is not forward-reverse."""
+
+BOUND_FACTOR = 1.5
+"""How much further than the first batch's reach mates are kept; costs a little disk space only."""
+
+
+# ---------------------------------------------------------------- placing reads
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Where reads lie on contigs: flat arrays, a row per place, ``read`` ascending.
+
+    A read may have several places, or none.
+
+    Attributes
+    ----------
+    read : numpy.ndarray
+        int64. Index of the read in its batch.
+    contig : numpy.ndarray
+        int64. Index of the contig.
+    contig_start, contig_end : numpy.ndarray
+        int64. The part of the contig that is aligned, 0-based, half-open.
+    left, right : numpy.ndarray
+        int32. Bases of the read left and right of the aligned part, in contig direction.
+    reverse : numpy.ndarray
+        uint8. 1 for a read on the - strand.
+    score : numpy.ndarray
+        int32. Alignment score of the read by itself (``AS``).
+    """
+
+    read: np.ndarray
+    contig: np.ndarray
+    contig_start: np.ndarray
+    contig_end: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    reverse: np.ndarray
+    score: np.ndarray
+
+
+class Aligner:
+    """minimap2's index of the contigs (preset ``sr``), with threads inside.
+
+    The minimap2 inside the ``mappy`` package is called without mappy's Python class: that class
+    does not give the alignment score, and a Python loop over reads costs as much as the mapping.
+    Reads are mapped one by one, whatever their names, so places do not depend on their neighbours
+    or on the number of threads.
+
+    Parameters
+    ----------
+    contigs : Contigs
+        The contigs; those shorter than minimap2's k (21) get no places.
+    threads : int
+        Threads that map a batch.
+
+    Raises
+    ------
+    DlasmError
+        If the installed mappy is not one that dlasm knows how to call.
+    """
+
+    def __init__(self, contigs: Contigs, threads: int = 1) -> None:
+        library = str(mappy.__file__)
+        try:
+            supported = _minimap.self_check(library)
+            reason = "a test read was not placed as expected"
+        except RuntimeError as error:
+            supported, reason = False, str(error)
+        if not supported:
+            raise DlasmError(
+                f"mappy {mappy.__version__} ({library}) is not supported: {reason}; "
+                "install mappy 2.28 to 2.31"
+            )
+        self.threads = threads
+        self._mapper = _minimap.Mapper(
+            library,
+            np.ascontiguousarray(contigs.bases, dtype=np.uint8),
+            np.ascontiguousarray(contigs.offsets, dtype=np.int64),
+        )
+
+    def place(self, batch: ReadBatch) -> Placements:
+        """Return all places of the reads of ``batch``, primary and secondary."""
+        return Placements(
+            *self._mapper.place(batch.text, batch.base_start, batch.length, self.threads)
+        )
+
+
+_aligners: dict[Hashable, Aligner] = {}
+_aligners_lock = threading.Lock()
+
+
+def cached_aligner(key: Hashable, load: Callable[[], Contigs], threads: int = 1) -> Aligner:
+    """Return this process's aligner for ``key``, building it at the first call.
+
+    Parameters
+    ----------
+    key : hashable
+        Says which contigs these are. Only the last key's aligner is kept.
+    load : callable
+        Gives the contigs; called when there is no aligner for ``key`` yet.
+    threads : int
+        Threads that map a batch.
+    """
+    with _aligners_lock:
+        aligner = _aligners.get(key)
+        if aligner is None:
+            _aligners.clear()
+            aligner = _aligners[key] = Aligner(load(), threads)
+        aligner.threads = threads
+        return aligner
+
+
+def _is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
+    """Rule 1, a bool per place."""
+    after = contig_lengths[places.contig] - places.contig_end
+    counted = np.minimum(places.left, places.contig_start) <= 1
+    counted &= np.minimum(places.right, after) <= 1
+    return counted
+
+
+def _best_rows(places: Placements, counted: np.ndarray, contig_lengths: np.ndarray) -> np.ndarray:
+    """Rule 2: for each read that has a place the row of its best, counted ones first."""
+    new_read = np.ones(len(places.read), dtype=bool)
+    new_read[1:] = places.read[1:] != places.read[:-1]
+    first = np.flatnonzero(new_read)
+    size = np.diff(np.append(first, len(places.read)))
+    best = first.copy()
+    several = np.flatnonzero(size > 1)
+    if len(several):
+        rows = np.flatnonzero(np.repeat(size > 1, size))
+        order = np.lexsort(
+            (
+                places.reverse[rows],
+                places.contig_start[rows],
+                places.contig[rows],
+                contig_lengths[places.contig[rows]],
+                -places.score[rows].astype(np.int64),
+                ~counted[rows],
+                places.read[rows],
+            )
+        )
+        starts = np.cumsum(size[several]) - size[several]
+        best[several] = rows[order[starts]]
+    return best
+
+
+# ---------------------------------------------------------------- candidates of ends
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidate reads of contig ends, a row each, sorted by ``end``, then input order.
+
+    Attributes
+    ----------
+    read : numpy.ndarray
+        int64. Index of the read.
+    end : numpy.ndarray
+        int64. ``2 * contig + side``.
+    distance : numpy.ndarray
+        int32. Bases to compare with the reach; :data:`~dlasm.runs.OVERHANG` for overhanging reads.
+    turn : numpy.ndarray
+        uint8. 1 where the reverse complement of the read as sequenced is stored.
+    """
+
+    read: np.ndarray
+    end: np.ndarray
+    distance: np.ndarray
+    turn: np.ndarray
+
+
+def find_candidates(
+    places: Placements,
+    mate: np.ndarray | None,
+    length: np.ndarray,
+    order: np.ndarray | None,
+    contig_lengths: np.ndarray,
+    bound: float,
+) -> Candidates:
+    """Rules 3 to 6: candidates that reads with one counted place each give.
+
+    Parameters
+    ----------
+    places : Placements
+        At most one row per read, counted places only.
+    mate : numpy.ndarray or None
+        int64, shape (reads,). Index of each read's mate, -1 without one; None: no projection.
+    length : numpy.ndarray
+        int32, shape (reads,). Shorter reads than 22 are not stored.
+    order : numpy.ndarray or None
+        int64, shape (reads,). Rank of a read in the input; None: its index.
+    contig_lengths : numpy.ndarray
+        int64, shape (contigs,).
+    bound : float
+        Mates are projected over distances below this, bases.
+    """
+    contig, turned = places.contig, places.reverse.astype(bool)
+    contig_length = contig_lengths[contig]
+    over_left = np.flatnonzero(places.left > places.contig_start)
+    over_right = np.flatnonzero(places.right > contig_length - places.contig_end)
+    read = [places.read[over_left], places.read[over_right]]
+    end = [2 * contig[over_left], 2 * contig[over_right] + 1]
+    turn = [~turned[over_left], turned[over_right]]
+    distance = [np.full(len(over_left) + len(over_right), OVERHANG, dtype=np.int64)]
+    if mate is not None:
+        span = np.where(
+            turned,
+            places.contig_end + places.right,
+            contig_length - (places.contig_start - places.left),
+        )
+        near = np.flatnonzero(span < bound)
+        target = mate[places.read[near]]
+        contig_of = np.full(len(mate), -1, dtype=np.int64)
+        contig_of[places.read] = contig
+        keep = (target >= 0) & (contig_of[target] != contig[near])
+        near, target = near[keep], target[keep]
+        read.append(target)
+        end.append(2 * contig[near] + ~turned[near])
+        turn.append(np.ones(len(near), dtype=bool))
+        distance.append(span[near])
+    reads, ends = np.concatenate(read), np.concatenate(end)
+    rank = reads if order is None else order[reads]
+    rows = np.lexsort((rank, ends))
+    rows = rows[length[reads[rows]] >= MIN_READ_LENGTH]
+    return Candidates(
+        read=reads[rows],
+        end=ends[rows],
+        distance=np.concatenate(distance)[rows].astype(np.int32),
+        turn=np.concatenate(turn)[rows].astype(np.uint8),
+    )
+
+
+# ---------------------------------------------------------------- a batch
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """What a batch tells apart from its candidates.
+
+    Attributes
+    ----------
+    inserts : numpy.ndarray
+        int64, shape (pairs,). Insert sizes, bases, of pairs whose reads both lie counted and wholly
+        inside the same contig and face each other.
+    insert_contig_length : numpy.ndarray
+        int64, shape (pairs,). Length of the contig of each of them.
+    orientations : numpy.ndarray
+        int64, shape (3,). Pairs wholly inside one contig: facing each other, facing outward, on the
+        same strand.
+    aligned_contig, aligned_bases : numpy.ndarray
+        int64, shape (contigs met,). Bases of each contig covered by reads, each read at its best
+        place (the best that counts, else the best), overlaps counted twice: depth is this divided
+        by the contig's length.
+    counts : dict of str to int
+        Tallies for the summary; add them up over batches.
+    """
+
+    inserts: np.ndarray
+    insert_contig_length: np.ndarray
+    orientations: np.ndarray
+    aligned_contig: np.ndarray
+    aligned_bases: np.ndarray
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class BatchResult(BatchFacts):
+    """Candidates and facts of a batch of reads."""
+
+    run: CandidateRun
+
+
+def pair_facts(
+    places: Placements, mate: np.ndarray | None, contig_lengths: np.ndarray, reads: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Insert sizes, lengths of their contigs, and orientations, of pairs inside one contig.
+
+    A pair faces each other if the 5' end of its read on the + strand lies left of the 5' end of
+    the one on the - strand (as Picard and samtools have it); the insert is what lies between.
+
+    Parameters
+    ----------
+    places : Placements
+        At most one row per read, counted places only.
+    mate : numpy.ndarray or None
+        int64, shape (reads,). Index of each read's mate, -1 without one.
+    contig_lengths : numpy.ndarray
+        int64, shape (contigs,).
+    reads : int
+        Number of reads.
+
+    Returns
+    -------
+    inserts, insert_contig_length, orientations : numpy.ndarray
+        As in :class:`BatchFacts`.
+    """
+    if mate is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(3, np.int64)
+    after = contig_lengths[places.contig] - places.contig_end
+    inside = np.flatnonzero((places.left <= places.contig_start) & (places.right <= after))
+    row_of = np.full(reads, -1, dtype=np.int64)
+    row_of[places.read[inside]] = inside
+    read = places.read[inside]
+    other = mate[read]
+    one = inside[(other > read) & (row_of[other] >= 0)]
+    two = row_of[mate[places.read[one]]]
+    same_contig = places.contig[one] == places.contig[two]
+    one, two = one[same_contig], two[same_contig]
+    opposite = places.reverse[one] != places.reverse[two]
+    plus = np.where(places.reverse[one] == 0, one, two)[opposite]
+    minus = np.where(places.reverse[one] == 0, two, one)[opposite]
+    inserts = (places.contig_end[minus] + places.right[minus]) - (
+        places.contig_start[plus] - places.left[plus]
+    )
+    facing = inserts > 0
+    orientations = np.array(
+        [
+            np.count_nonzero(facing),
+            len(facing) - np.count_nonzero(facing),
+            len(one) - len(facing),
+        ],
+        dtype=np.int64,
+    )
+    return inserts[facing], contig_lengths[places.contig[plus[facing]]], orientations
+
+
+def aligned_bases(places: Placements) -> tuple[np.ndarray, np.ndarray]:
+    """Return the contigs that places are on, ascending, and the sum of aligned bases of each."""
+    contig, which = np.unique(places.contig, return_inverse=True)
+    span = places.contig_end - places.contig_start
+    # exact: a batch covers far fewer than 2^53 bases
+    return contig, np.bincount(which, weights=span, minlength=len(contig)).astype(np.int64)
+
+
+def _rows(places: Placements, rows: np.ndarray) -> Placements:
+    """Return some rows of placements."""
+    return Placements(**{f.name: getattr(places, f.name)[rows] for f in fields(Placements)})
+
+
+def recruit_batch(
+    batch: ReadBatch,
+    placements: Placements,
+    contig_lengths: np.ndarray,
+    *,
+    library: int = 0,
+    paired_fr: bool = True,
+    bound: float,
+    phred_offset: int = 33,
+    threads: int = 1,
+) -> BatchResult:
+    """Choose the candidates of contig ends among the reads of a batch.
+
+    Reads shorter than 22 bases take no part at all: they are neither stored nor do they project
+    their mates.
+
+    Parameters
+    ----------
+    batch : ReadBatch
+        The reads; of a paired batch the reads 2i and 2i + 1 are mates.
+    placements : Placements
+        Their places, any number for each.
+    contig_lengths : numpy.ndarray
+        int64, shape (contigs,).
+    library : int
+        Number of the library.
+    paired_fr : bool
+        Whether mates are projected; False for single reads and for libraries that are not
+        forward-reverse.
+    bound : float
+        Mates are projected over distances below this, bases; see :func:`first_bound`.
+    phred_offset : int
+        ASCII code of quality 0.
+    threads : int
+        Threads that pack the reads.
+
+    Returns
+    -------
+    BatchResult
+        Candidates sorted by end, then input order, and the facts of the batch.
+    """
+    reads = len(batch)
+    if batch.paired and (batch.first % 2 or reads % 2):
+        raise DlasmError(
+            f"batch of {reads} reads from {batch.first} on divides a pair; this is a fault of dlasm"
+        )
+    long_enough = batch.length[placements.read] >= MIN_READ_LENGTH
+    if not long_enough.all():
+        placements = _rows(placements, np.flatnonzero(long_enough))
+    counted = _is_counted(placements, contig_lengths)
+    best = _best_rows(placements, counted, contig_lengths)
+    placed = _rows(placements, best)
+    chosen = _rows(placements, best[counted[best]])
+    mate = np.arange(reads, dtype=np.int64) ^ 1 if batch.paired else None
+    candidates = find_candidates(
+        chosen, mate if paired_fr else None, batch.length, None, contig_lengths, bound
+    )
+    words, word_offset, has_n = _cpu.pack_reads(
+        batch.text,
+        batch.base_start[candidates.read],
+        batch.quality_start[candidates.read],
+        batch.length[candidates.read],
+        candidates.turn,
+        phred_offset,
+        LOW_QUALITY,
+        HIGH_QUALITY,
+        threads,
+    )
+    inserts, insert_contig_length, orientations = pair_facts(chosen, mate, contig_lengths, reads)
+    contig, bases = aligned_bases(placed)
+    return BatchResult(
+        run=CandidateRun(
+            end=candidates.end,
+            distance=candidates.distance,
+            length=batch.length[candidates.read],
+            has_n=has_n,
+            word_offset=word_offset,
+            words=words,
+            library=library,
+        ),
+        inserts=inserts,
+        insert_contig_length=insert_contig_length,
+        orientations=orientations,
+        aligned_contig=contig,
+        aligned_bases=bases,
+        counts={
+            "reads": reads,
+            "reads_too_short": int(np.count_nonzero(batch.length < MIN_READ_LENGTH)),
+            "reads_placed": len(placed.read),
+            "reads_counted": len(chosen.read),
+            "overhanging": int(np.count_nonzero(candidates.distance == OVERHANG)),
+            "projected_within_bound": int(np.count_nonzero(candidates.distance != OVERHANG)),
+        },
+    )
+
+
+def facts_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the facts that belong to the run folder ``path`` are."""
+    path = Path(path)
+    return path.with_name(f"{path.name}.facts.npz")
+
+
+def write_batch_result(path: str | os.PathLike[str], result: BatchResult) -> None:
+    """Write the run to folder ``path`` and the facts beside it.
+
+    The facts are whole before the run appears, so a run that is there has its facts.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target = facts_path(path)
+    work = target.with_name(f".{target.name}.{os.getpid()}.wip")
+    arrays = {f.name: getattr(result, f.name) for f in fields(BatchFacts) if f.name != "counts"}
+    counts = np.frombuffer(json.dumps(result.counts).encode(), dtype=np.uint8)
+    with open(work, "wb") as stream:
+        np.savez(stream, counts=counts, **arrays)
+    work.replace(target)
+    write_run_folder(path, result.run)
+
+
+def read_facts(path: str | os.PathLike[str]) -> BatchFacts:
+    """Read the facts that belong to the run folder ``path``.
+
+    Raises
+    ------
+    DlasmError
+        If they are missing or damaged.
+    """
+    source = facts_path(path)
+    try:
+        with np.load(source, allow_pickle=False) as arrays:
+            values = {f.name: arrays[f.name] for f in fields(BatchFacts)}
+        counts = {str(k): int(v) for k, v in json.loads(values.pop("counts").tobytes()).items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise DlasmError(
+            f"{source}: not the facts of a run of candidate reads ({error}); "
+            "remove the run and start again"
+        ) from error
+    return BatchFacts(counts=counts, **values)
+
+
+# ---------------------------------------------------------------- insert size and reach
+
+
+@dataclass(frozen=True)
+class InsertSize:
+    """Insert size of a library.
+
+    Attributes
+    ----------
+    mean, sd : float
+        Bases.
+    pairs : int
+        Pairs that could tell it, before the extremes are left out.
+    source : str
+        "measured", "given" or "default".
+    """
+
+    mean: float
+    sd: float
+    pairs: int
+    source: str
+
+    @property
+    def reach(self) -> float:
+        """How far from a contig end a read may lie and still project its mate: mean + 3 sd."""
+        return self.mean + 3 * self.sd
+
+
+class _Histogram:
+    """Counts of whole numbers, as many as there are different ones."""
+
+    def __init__(self) -> None:
+        self.values = np.empty(0, dtype=np.int64)
+        self.counts = np.empty(0, dtype=np.int64)
+
+    def add(self, values: np.ndarray) -> None:
+        """Count ``values``."""
+        new, counts = np.unique(values, return_counts=True)
+        merged, where = np.unique(np.concatenate([self.values, new]), return_inverse=True)
+        total = np.zeros(len(merged), dtype=np.int64)
+        np.add.at(total, where, np.concatenate([self.counts, counts]))
+        self.values, self.counts = merged, total
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    def at(self, rank: int) -> int:
+        """Return the value of this rank, from 0, in ascending order."""
+        return int(self.values[np.searchsorted(np.cumsum(self.counts), rank, side="right")])
+
+
+def measure_insert(facts: Iterable[BatchFacts]) -> InsertSize:
+    """Measure the insert size from all batches of a library.
+
+    The first estimate is the median insert of all pairs of :attr:`BatchFacts.inserts`. Then only
+    pairs on contigs of at least three times that are taken (on shorter ones long inserts do not
+    fit), ``pairs // 100`` are left out at either extreme, and mean and sd (n - 1) are exact.
+
+    Parameters
+    ----------
+    facts : iterable of BatchFacts
+        Gone through twice, so not an iterator. Memory grows with the number of different sizes.
+
+    Returns
+    -------
+    InsertSize
+        The measured one, or the default if fewer than :data:`MIN_PAIRS` pairs can tell it.
+    """
+    everything = _Histogram()
+    for batch in facts:
+        everything.add(batch.inserts)
+    pairs = len(everything)
+    taken = _Histogram()
+    if pairs >= MIN_PAIRS:
+        twice_median = everything.at((pairs - 1) // 2) + everything.at(pairs // 2)
+        for batch in facts:
+            long_enough = 2 * batch.insert_contig_length >= 3 * twice_median
+            taken.add(batch.inserts[long_enough])
+        pairs = len(taken)
+    if pairs < MIN_PAIRS:
+        return InsertSize(*DEFAULT_INSERT, pairs=pairs, source="default")
+    cut = pairs // 100
+    until = np.cumsum(taken.counts)
+    counts = np.minimum(until, pairs - cut) - np.maximum(until - taken.counts, cut)
+    kept = [
+        (int(value), int(count))
+        for value, count in zip(taken.values, counts, strict=True)
+        if count > 0
+    ]
+    n = pairs - 2 * cut
+    total = sum(value * count for value, count in kept)
+    squares = sum(value * value * count for value, count in kept)
+    variance = (n * squares - total * total) / (n * (n - 1))  # whole numbers until here
+    return InsertSize(total / n, math.sqrt(variance), pairs=pairs, source="measured")
+
+
+@dataclass(frozen=True)
+class LibrarySummary:
+    """What all batches of a library tell.
+
+    Attributes
+    ----------
+    insert : InsertSize
+        Its insert size.
+    forward_reverse : bool
+        Whether its mates face each other, so that they are projected.
+    reach : float
+        Candidates with ``distance < reach`` are used, bases; 0: overhanging reads alone.
+    orientations : dict of str to int
+        Pairs wholly inside one contig, by orientation.
+    counts : dict of str to int
+        Tallies of all batches.
+    warnings : list of str
+        What the user must be told.
+    """
+
+    insert: InsertSize
+    forward_reverse: bool
+    reach: float
+    orientations: dict[str, int]
+    counts: dict[str, int]
+    warnings: list[str] = field(default_factory=list)
+
+
+def summarise_library(
+    facts: Iterable[BatchFacts],
+    *,
+    paired: bool,
+    given: tuple[float, float] | None = None,
+    name: str = "library",
+) -> LibrarySummary:
+    """Sum up a library: insert size, orientation, reach, tallies, and what to warn of.
+
+    A library is forward-reverse unless at least :data:`MIN_PAIRS` pairs lie wholly inside one
+    contig and fewer than half of them face each other.
+
+    Parameters
+    ----------
+    facts : iterable of BatchFacts
+        Gone through several times, so not an iterator.
+    paired : bool
+        Whether the reads come in pairs.
+    given : tuple of float, optional
+        Insert mean and sd that the user gave, bases; nothing is measured then.
+    name : str
+        How messages call the library.
+    """
+    orientations = np.zeros(3, dtype=np.int64)
+    counts: dict[str, int] = {}
+    for batch in facts:
+        orientations += batch.orientations
+        add_counts(counts, batch.counts)
+    facing, outward, same_strand = (int(n) for n in orientations)
+    total = facing + outward + same_strand
+    forward_reverse = paired and (total < MIN_PAIRS or 2 * facing >= total)
+    warnings = []
+    if given is not None:
+        insert = InsertSize(*given, pairs=0, source="given")
+    elif paired and forward_reverse:
+        insert = measure_insert(facts)
+        if insert.source == "default":
+            warnings.append(
+                f"{name}: only {insert.pairs} pairs tell the insert size ({MIN_PAIRS} are needed); "
+                f"mean {insert.mean:g} and sd {insert.sd:g} are used; --insert MEAN:SD sets them"
+            )
+    else:
+        insert = InsertSize(*DEFAULT_INSERT, pairs=0, source="default")
+    if paired and not forward_reverse:
+        warnings.append(
+            f"{name}: of {total} pairs inside a contig only {facing} face each other ({outward} "
+            f"face outward, {same_strand} lie on the same strand), so it is not a forward-reverse "
+            "library; mates are not used, only reads that hang over contig ends"
+        )
+    return LibrarySummary(
+        insert=insert,
+        forward_reverse=forward_reverse,
+        reach=insert.reach if forward_reverse else 0.0,
+        orientations={"facing": facing, "outward": outward, "same_strand": same_strand},
+        counts=counts,
+        warnings=warnings,
+    )
+
+
+def add_counts(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add tallies to ``total``, in place."""
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
+
+
+def first_bound(facts: BatchFacts | None = None, given: tuple[float, float] | None = None) -> float:
+    """Return up to which distance runs keep projected mates.
+
+    Parameters
+    ----------
+    facts : BatchFacts, optional
+        Those of the library's first batch, recruited with any bound (0 will do).
+    given : tuple of float, optional
+        Insert mean and sd that the user gave; then the reach is known.
+
+    Returns
+    -------
+    float
+        Bases, whole: one and a half times the reach estimated so far, at least the default's
+        reach; exactly the reach if the insert size was given.
+    """
+    if given is not None:
+        return float(math.ceil(InsertSize(*given, pairs=0, source="given").reach))
+    default = InsertSize(*DEFAULT_INSERT, pairs=0, source="default").reach
+    reach = default if facts is None else max(default, measure_insert([facts]).reach)
+    return float(math.ceil(BOUND_FACTOR * reach))
+
+
+def bound_suffices(reach: float, bound: float) -> bool:
+    """Return whether runs recruited with ``bound`` hold every mate within ``reach``.
+
+    If not, the library must be recruited again, with ``reach`` rounded up as the bound.
+    """
+    return reach <= bound
