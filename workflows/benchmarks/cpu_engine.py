@@ -1,8 +1,8 @@
 """CPU seconds of packing and extending a candidate dump, and how threads scale.
 
-The dump is read once, repeated in memory, and extended several times; the median counts. MetaHipMer2's
-own CPU code takes 20 s of one core of this kind for the arcticsynth dump repeated 40 times (k 77), and
-that is what ``--reference-seconds`` puts beside.
+The dump is read once, repeated in memory, and extended several times; the median counts.
+MetaHipMer2's own CPU code takes 20 s of one Zen 5 core for the arcticsynth dump repeated 40 times
+(k 77); ``--reference-seconds 20`` puts that beside.
 
     python workflows/benchmarks/cpu_engine.py candidates_k77.dat.gz -k 77 --repeat 40
 """
