@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING
 import mappy
 import numpy as np
 
-from dlasm import _minimap
+import dlasm._minimap as _minimap
+import dlasm.kernels._cpu as _cpu
 from dlasm.errors import DlasmError
-from dlasm.kernels import _cpu
 from dlasm.params import DEFAULT_INSERT, HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
 from dlasm.runs import OVERHANG, CandidateRun, write_run_folder
 
@@ -65,6 +65,7 @@ __all__ = [
     "facts_path",
     "find_candidates",
     "first_bound",
+    "is_counted",
     "measure_insert",
     "pair_facts",
     "read_facts",
@@ -187,7 +188,7 @@ def cached_aligner(key: Hashable, load: Callable[[], Contigs], threads: int = 1)
         return aligner
 
 
-def _is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
+def is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
     """Rule 1, a bool per place."""
     after = contig_lengths[places.contig] - places.contig_end
     counted = np.minimum(places.left, places.contig_start) <= 1
@@ -463,7 +464,7 @@ def recruit_batch(
     long_enough = batch.length[placements.read] >= MIN_READ_LENGTH
     if not long_enough.all():
         placements = _rows(placements, np.flatnonzero(long_enough))
-    counted = _is_counted(placements, contig_lengths)
+    counted = is_counted(placements, contig_lengths)
     best = _best_rows(placements, counted, contig_lengths)
     placed = _rows(placements, best)
     chosen = _rows(placements, best[counted[best]])
