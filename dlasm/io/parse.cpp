@@ -206,7 +206,14 @@ bool is_blank(u8 c) { return c == ' ' || c == '\t'; }
 
 // The first byte that is a space or a control character, or `end`.
 const u8* find_space(const u8* p, const u8* end) {
-  for (; p + 8 <= end; p += 8) {
+  constexpr int kAtOnce = 32;  // a fixed number, so that the compiler uses vectors
+  while (end - p >= kAtOnce) {
+    u8 least = 255;
+    for (int i = 0; i < kAtOnce; ++i) least = std::min(least, p[i]);
+    if (least <= ' ') break;
+    p += kAtOnce;
+  }
+  for (; end - p >= 8; p += 8) {
     u64 text;
     std::memcpy(&text, p, 8);
     const u64 small = (text - 0x21 * kEveryByte) & ~text & (0x80 * kEveryByte);
@@ -267,36 +274,6 @@ bool parse_count(const u8* begin, const u8* end, i64* count) {
 // 24 bits of the hash and the number of the name plus 1.
 class NameIndex {
  public:
-  // The number of this name, or -1.
-  i64 find(const u8* values, const std::int64_t* offsets, const u8* name, i64 length) const {
-    if (slots_.empty()) return -1;
-    const u64 h = hash(name, length);
-    for (std::size_t s = h & mask();; s = (s + 1) & mask()) {
-      if (!slots_[s]) return -1;
-      if (slots_[s] >> kNumberBits != h >> kNumberBits) continue;
-      const i64 i = static_cast<i64>(slots_[s] & kNumberMask) - 1;
-      const i64 n = offsets[i + 1] - offsets[i];
-      if (n == length && !std::memcmp(values + offsets[i], name, static_cast<std::size_t>(n))) {
-        return i;
-      }
-    }
-  }
-
-  // Adds name number `count()`, which must not be there yet.
-  void add(const u8* values, const std::int64_t* offsets) {
-    if (2 * (count_ + 1) > slots_.size()) {
-      slots_.assign(std::max<std::size_t>(64, 2 * slots_.size()), 0);
-      for (std::size_t i = 0; i < count_; ++i) put(values, offsets, i);
-    }
-    put(values, offsets, count_++);
-  }
-
-  std::size_t count() const { return count_; }
-
- private:
-  static constexpr int kNumberBits = 40;
-  static constexpr u64 kNumberMask = (1ull << kNumberBits) - 1;
-
   static u64 hash(const u8* name, i64 length) {
     u64 h = static_cast<u64>(length) * 0x9E3779B97F4A7C15ull;
     for (i64 i = 0; i < length; i += 8) {
@@ -309,10 +286,43 @@ class NameIndex {
     return h ^ (h >> 32);
   }
 
+  // Fetches what a look-up of the name with this hash will read first.
+  void prefetch(u64 h) const {
+    if (!slots_.empty()) __builtin_prefetch(slots_.data() + (h & mask()));
+  }
+
+  // The number of the name with hash `h`, or -1.
+  i64 find(const u8* values, const std::int64_t* offsets, const u8* name, i64 length, u64 h) const {
+    if (slots_.empty()) return -1;
+    for (std::size_t s = h & mask(); slots_[s]; s = (s + 1) & mask()) {
+      if (slots_[s] >> kNumberBits != h >> kNumberBits) continue;
+      const i64 i = static_cast<i64>(slots_[s] & kNumberMask) - 1;
+      const i64 n = offsets[i + 1] - offsets[i];
+      if (n == length && !std::memcmp(values + offsets[i], name, static_cast<std::size_t>(n))) {
+        return i;
+      }
+    }
+    return -1;
+  }
+
+  // Adds the next name, of hash `h`, which must not be there yet.
+  void add(const u8* values, const std::int64_t* offsets, u64 h) {
+    if (2 * (count_ + 1) > slots_.size()) {
+      slots_.assign(std::max<std::size_t>(1024, 4 * slots_.size()), 0);
+      for (std::size_t i = 0; i < count_; ++i) {
+        put(hash(values + offsets[i], offsets[i + 1] - offsets[i]), i);
+      }
+    }
+    put(h, count_++);
+  }
+
+ private:
+  static constexpr int kNumberBits = 40;
+  static constexpr u64 kNumberMask = (1ull << kNumberBits) - 1;
+
   std::size_t mask() const { return slots_.size() - 1; }
 
-  void put(const u8* values, const std::int64_t* offsets, std::size_t i) {
-    const u64 h = hash(values + offsets[i], offsets[i + 1] - offsets[i]);
+  void put(u64 h, std::size_t i) {
     std::size_t s = h & mask();
     while (slots_[s]) s = (s + 1) & mask();
     slots_[s] = (h >> kNumberBits << kNumberBits) | (i + 1);
@@ -446,7 +456,8 @@ class ContigParser {
     if (p == name_end) {
       throw ParseError("record " + number + " has no id after '>'; give every contig one");
     }
-    const i64 earlier = index_.find(names_.data(), name_offsets_.data(), p, name_end - p);
+    const u64 h = NameIndex::hash(p, name_end - p);
+    const i64 earlier = index_.find(names_.data(), name_offsets_.data(), p, name_end - p, h);
     if (earlier >= 0) {
       throw ParseError("the id " + shown(p, name_end - p) + " is used twice, by records " +
                        std::to_string(earlier + 1) + " and " + number +
@@ -455,7 +466,7 @@ class ContigParser {
     offsets_.push(static_cast<std::int64_t>(bases_.size()));
     names_.append(p, static_cast<std::size_t>(name_end - p));
     name_offsets_.push(static_cast<std::int64_t>(names_.size()));
-    index_.add(names_.data(), name_offsets_.data());
+    index_.add(names_.data(), name_offsets_.data(), h);
     depth_.push(std::numeric_limits<double>::quiet_NaN());
     ++forms_[read_depth(p, name_end, end)];
   }
@@ -519,7 +530,11 @@ nb::tuple table_depths(In<u8> text, In<u8> name_values, In<std::int64_t> name_of
   {
     const nb::gil_scoped_release release;
     NameIndex index;
-    for (std::size_t i = 0; i < n; ++i) index.add(name_values.data(), name_offsets.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int64_t* offset = name_offsets.data() + i;
+      index.add(name_values.data(), name_offsets.data(),
+                NameIndex::hash(name_values.data() + offset[0], offset[1] - offset[0]));
+    }
     std::fill(depth.data(), depth.data() + n, std::numeric_limits<double>::quiet_NaN());
     std::vector<i64> row_of(n, 0);
     const u8* p = text.data();
@@ -545,7 +560,8 @@ nb::tuple table_depths(In<u8> text, In<u8> name_values, In<std::int64_t> name_of
       }
       p = next;
       if (!name || !value) throw ParseError(here + " has fewer columns than the header");
-      const i64 i = index.find(name_values.data(), name_offsets.data(), name, name_end - name);
+      const i64 i = index.find(name_values.data(), name_offsets.data(), name, name_end - name,
+                               NameIndex::hash(name, name_end - name));
       if (i < 0) {
         ++extra;
         continue;
@@ -932,6 +948,7 @@ class DumpParser {
 
   struct Contig {
     Span name, bases;
+    u64 name_hash;
     double depth;
     i64 left, right;
   };
@@ -1069,6 +1086,7 @@ class DumpParser {
       throw ParseError("(contig " + shown(contig.name.begin, contig.name.size()) + ") " +
                        error.what());
     }
+    contig.name_hash = NameIndex::hash(contig.name.begin, contig.name.size());
     block->contigs.push_back(contig);
   }
 
@@ -1121,10 +1139,11 @@ class DumpParser {
   void remember_names(const std::vector<Block>& blocks, const std::vector<Line>& lines) {
     std::size_t i = 0;
     for (const Block& block : blocks) {
+      for (const Contig& contig : block.contigs) index_.prefetch(contig.name_hash);
       for (const Contig& contig : block.contigs) {
         const i64 number = lines[i++].number;
-        const i64 earlier =
-            index_.find(names_.data(), name_offsets_.data(), contig.name.begin, contig.name.size());
+        const i64 earlier = index_.find(names_.data(), name_offsets_.data(), contig.name.begin,
+                                        contig.name.size(), contig.name_hash);
         if (earlier >= 0) {
           throw ParseError("line " + std::to_string(number) + " has the contig id " +
                            shown(contig.name.begin, contig.name.size()) + " of line " +
@@ -1132,7 +1151,7 @@ class DumpParser {
         }
         names_.append(contig.name.begin, static_cast<std::size_t>(contig.name.size()));
         name_offsets_.push(static_cast<std::int64_t>(names_.size()));
-        index_.add(names_.data(), name_offsets_.data());
+        index_.add(names_.data(), name_offsets_.data(), contig.name_hash);
       }
     }
   }
