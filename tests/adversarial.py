@@ -89,6 +89,14 @@ def reads_over_end(rng: random.Random, genome: str, end: int, k: int) -> list[Re
     if rng.random() < 0.2:
         at = rng.randrange(max(1, end - 20), len(genome))
         haplotypes.append(genome[:at] + random_genome(rng, len(genome) - at))
+    if rng.random() < 0.4:  # another place that shares a piece of about k bases with this one
+        at = min(len(genome), end + rng.randint(-8, 100))
+        shared = genome[
+            max(0, at - max(0, rng.choice((k, k - 8, k + 8, 21, 29)) + rng.randint(-2, 2))) : at
+        ]
+        cut = max(0, at - len(shared))
+        other_place = random_bases(rng, cut) + shared + random_genome(rng, len(genome) - at + 1)
+        haplotypes.append(other_place)
     weights = [rng.choice((1, 1, 2, 5)) for _ in haplotypes]
     balanced = rng.random() < 0.4  # each read once of every haplotype: votes that tie
     style = rng.choice(READ_LENGTHS[:4]) if rng.random() < 0.95 else "tiny"
@@ -138,18 +146,7 @@ def random_case(rng: random.Random, k: int) -> Case:
         sequence = sequence[:at] + rng.choice("NnRx") + sequence[at + 1 :]
     if rng.random() < 0.1:
         sequence = sequence.lower()
-    depth = rng.choice(
-        (
-            0,
-            1,
-            2,
-            2.98,
-            rng.randint(3, 14),
-            rng.randint(5, 60),
-            rng.uniform(0, 300),
-            1e4,
-            2**31,
-            1e15,
-        )
-    )
+    depth = rng.choice((0, 1, 2, 2.98, rng.randint(3, 14)))
+    if rng.random() < 0.4:
+        depth = rng.choice((rng.randint(5, 60), rng.uniform(0, 300), 1e4, 2**31, 1e15))
     return Case(sequence, left, right, float(depth))
