@@ -51,13 +51,14 @@ from dlasm.report import (
 from dlasm.runs import write_run_folder
 from dlasm.state import RunFolder, identify_input, read_state
 from dlasm.store import finalise, has_partition, open_results
-from dlasm.tasks import extend_task, peak_rss, recruit_task
+from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
 from dlasm.work import (
     RunFolders,
     forget_job,
     open_contigs,
     open_job,
     read_json,
+    whole_folder,
     write_batch,
     write_contigs,
     write_job,
@@ -67,9 +68,10 @@ from dlasm.work import (
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dlasm.io.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
-    from dlasm.recruit import BatchFacts, LibrarySummary
+    from dlasm.recruit import Aligner, BatchFacts, BatchResult, LibrarySummary
     from dlasm.store import Results
 
 __all__ = ["Run", "extend", "open_run"]
@@ -114,6 +116,8 @@ def extend(
     client: Client | None = None,
     workers: int | str = "auto",
     threads: int | None = None,
+    worker_memory: str | None = None,
+    dashboard: bool = True,
     partition_bytes: int = PARTITION_BYTES,
     force: bool = False,
     resume: bool = False,
@@ -162,6 +166,10 @@ def extend(
         ``"auto"``: 0 unless the input is large and the machine has many CPUs.
     threads : int, optional
         Native threads of a task; by default the CPUs divided by the workers.
+    worker_memory : str, optional
+        Memory of each worker of a cluster that this starts, such as ``"8GB"``.
+    dashboard : bool
+        Whether a cluster that this starts serves Dask's dashboard.
     partition_bytes : int
         Packed bytes that a partition aims at; does not change the result.
     force : bool
@@ -241,9 +249,14 @@ def extend(
             if count:
                 from dlasm.cluster import dashboard_hint, local_cluster
 
-                client = stack.enter_context(local_cluster(count, threads, quiet=True))
+                client = stack.enter_context(
+                    local_cluster(
+                        count, threads, dashboard=dashboard, memory_limit=worker_memory, quiet=True
+                    )
+                )
                 threads = None  # the workers know theirs
-                progress.note(dashboard_hint(client))
+                if dashboard:
+                    progress.note(dashboard_hint(client))
         with _explained(folder):
             _Stages(folder, options, progress, client, threads, partition_bytes).run()
         return Run(folder.path)
@@ -582,6 +595,9 @@ def _explained(folder: RunFolder) -> Iterator[None]:
             f"{folder.path}: out of memory; free some, or take fewer threads and workers, and "
             "continue with --resume"
         ) from error
+    except KeyboardInterrupt:
+        log.info("interrupted")
+        raise
     except OSError as error:
         log.info("failed", exc_info=True)
         where = error.filename or folder.path
@@ -592,6 +608,9 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         raise ResourceError(
             f"{where}: {error.strerror or error}; put it right and continue with --resume"
         ) from error
+    except Exception:
+        log.info("failed", exc_info=True)
+        raise
 
 
 def _is_disk_full(error: OSError) -> bool:
@@ -623,6 +642,8 @@ class _Stages:
         self.threads = threads
         self.partition_bytes = partition_bytes
         self.worker_peak = 0
+        self.paf_index = self.work / "paf"
+        self.placer: Aligner | PafPlacer | None = None
 
     def run(self) -> None:
         """Do what is left to do."""
@@ -673,7 +694,7 @@ class _Stages:
             return {}
         from dlasm.io.fasta import read_contigs
 
-        self.progress.stage("contigs")
+        self.progress.stage("contigs", unit="contigs")
         contigs = read_contigs(self.options.contigs, self.options.depths)
         write_contigs(self.work / "contigs", [contigs])
         self.progress.advance(len(contigs))
@@ -685,7 +706,7 @@ class _Stages:
         if self.options.candidates is not None:
             return self._from_dump(self.options.candidates)
         if self.options.bam is not None:
-            return self._from_alignments()
+            return self._from_bam(self.options.bam)
         return self._from_reads()
 
     def _from_dump(self, path: str) -> dict[str, Any]:
@@ -719,7 +740,14 @@ class _Stages:
     def _from_reads(self) -> dict[str, Any]:
         """Map reads and choose candidates, library by library."""
         contigs = open_contigs(self.work / "contigs")
+        if self.options.paf is not None and not self.paf_index.is_dir():
+            from dlasm.io.alignments import write_paf_index
+
+            self.progress.note(f"{self.options.paf}: is sorted by read")
+            with whole_folder(self.paf_index) as index:
+                write_paf_index(self.options.paf, contigs, index)
         parts = [self._recruit_library(library, contigs) for library in self.options.libraries]
+        self.placer = None  # an index may be larger than everything that follows
         return self._sum_up(contigs, parts)
 
     def _recruit_library(self, library: Library, contigs: Contigs) -> _LibraryPart:
@@ -741,7 +769,9 @@ class _Stages:
                 name=f"library {library.index + 1} ({', '.join(library.paths)})",
             )
             if bound_suffices(summary.reach, bound):
-                return _LibraryPart(library.kind, library.paths, runs, summary, asdict(counts))
+                return _LibraryPart(
+                    library.kind, library.paths, library.paired, runs, summary, asdict(counts)
+                )
             bound = float(np.ceil(summary.reach))
             self.progress.note(
                 f"library {library.index + 1}: mates reach {summary.reach:.0f} bases, further than "
@@ -791,19 +821,17 @@ class _Stages:
         batches: Iterator[tuple[int, ReadBatch, Path]],
     ) -> None:
         """Map batches in this process: while one is mapped the next is read, the last written."""
-        from dlasm.recruit import BatchResult, cached_aligner, recruit_batch, write_batch_result
-        from dlasm.work import folder_version
+        from dlasm.recruit import recruit_batch, write_batch_result
 
         threads = self._native_threads
         lengths = contigs.lengths
 
-        def place(batch: ReadBatch) -> BatchResult:
-            aligner = cached_aligner(
-                folder_version(self.work / "contigs"), lambda: contigs, threads
-            )
+        def recruit(batch: ReadBatch) -> BatchResult:
+            if self.placer is None:
+                self.placer = make_placer(self.work, contigs, self.options.paf, threads)
             return recruit_batch(
                 batch,
-                aligner.place(batch),
+                self.placer.place(batch),
                 lengths,
                 library=library.index,
                 paired_fr=library.paired,
@@ -820,7 +848,7 @@ class _Stages:
             written: list[Future[int]] = []
             try:
                 for _, batch, run in batches:
-                    placed = mapper.submit(place, batch)
+                    placed = mapper.submit(recruit, batch)
                     written.append(writer.submit(write, placed, run, len(batch)))
                     del batch
                     if len(written) > 1:
@@ -860,6 +888,7 @@ class _Stages:
                         "paired": library.paired,
                         "bound": bound,
                         "phred_offset": self.options.phred,
+                        "paf": self.options.paf,
                         "threads": self.threads,
                     },
                 )
@@ -871,8 +900,43 @@ class _Stages:
         with span("recruit"):
             run_tasks(client, SequenceSource(tasks()), partial(cpu_pools, client), done)
 
-    def _from_alignments(self) -> dict[str, Any]:
-        raise NotImplementedError
+    def _from_bam(self, path: str) -> dict[str, Any]:
+        """Candidates of a BAM file; again if its mates reach further than was thought."""
+        from dlasm.io.alignments import alignment_warnings, iter_bam_results
+        from dlasm.recruit import (
+            bound_suffices,
+            first_bound,
+            summarise_library,
+            write_batch_result,
+        )
+
+        contigs = open_contigs(self.work / "contigs")
+        given = self.options.insert
+        bound = MATE_BOUND if given is None else first_bound(given=given)
+        while True:
+            self.progress.stage("candidates", unit="reads")
+            folder = self.work / "candidates" / f"bam-{bound:.0f}"
+            runs: list[Path] = []
+            results = iter_bam_results(
+                path,
+                contigs,
+                scratch=self.work / "scratch",
+                bound=bound,
+                threads=self._native_threads,
+            )
+            for number, result in enumerate(results):
+                runs.append(folder / f"{number:07d}")
+                write_batch_result(runs[-1], result)
+                self.progress.advance(result.counts.get("reads", 0))
+            facts = _Facts(runs)
+            paired = any(each.counts.get("reads_paired") for each in facts)
+            summary = summarise_library(facts, paired=paired, given=given, name=path)
+            if bound_suffices(summary.reach, bound):
+                summary.warnings.extend(alignment_warnings(summary.counts, path))
+                kind = "BAM of pairs" if paired else "BAM"
+                part = _LibraryPart(kind, (path,), paired, runs, summary, {})
+                return self._sum_up(contigs, [part])
+            bound = float(np.ceil(summary.reach))
 
     def _sum_up(self, contigs: Contigs, parts: Sequence[_LibraryPart]) -> dict[str, Any]:
         """Sum up what the following stages need to know of the candidates."""
@@ -880,7 +944,7 @@ class _Stages:
         limits = []
         for part in parts:
             summary = part.summary
-            if part.kind != "single" or self.options.insert is not None:
+            if part.paired or self.options.insert is not None:
                 limits.append(walk_limit_from_insert(summary.insert.mean, summary.insert.sd))
             new = [*part.reads.pop("warnings", []), *summary.warnings]
             for warning in new:
@@ -1082,6 +1146,7 @@ class _LibraryPart:
 
     kind: str
     paths: tuple[str, ...]
+    paired: bool
     runs: list[Path]
     summary: LibrarySummary
     reads: dict[str, Any]

@@ -10,12 +10,18 @@ import os
 import resource
 import shutil
 import time
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlasm.work import folder_version, open_batch, open_contigs, open_job
 
-__all__ = ["extend_task", "native_threads", "peak_rss", "recruit_task"]
+if TYPE_CHECKING:
+    from dlasm.io.alignments import PafPlacer
+    from dlasm.io.fasta import Contigs
+    from dlasm.recruit import Aligner
+
+__all__ = ["extend_task", "make_placer", "native_threads", "peak_rss", "recruit_task"]
 
 THREADS_VARIABLE = "DLASM_THREADS"
 """Environment variable with the native threads of a task on a worker of a local cluster."""
@@ -31,6 +37,41 @@ def native_threads(threads: int | None) -> int:
     return threads or int(os.environ.get(THREADS_VARIABLE, "1"))
 
 
+def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> Aligner | PafPlacer:
+    """Return what says where reads lie: an index of the contigs, or of a PAF file.
+
+    Parameters
+    ----------
+    work : Path
+        The folder ``work`` of the run.
+    contigs : Contigs
+        Its contigs.
+    paf : str or None
+        Name of the PAF file whose index is in ``work``, if there is one.
+    threads : int
+        Native threads that map.
+    """
+    if paf is not None:
+        from dlasm.io.alignments import PafPlacer
+
+        return PafPlacer(work / "paf", paf)
+    from dlasm.recruit import Aligner
+
+    return Aligner(contigs, threads)
+
+
+@lru_cache(maxsize=1)
+def _worker_placer(
+    work: Path,
+    version: tuple[Path, int, int],  # noqa: ARG001
+    paf: str | None,
+    threads: int,
+) -> tuple[Contigs, Aligner | PafPlacer]:
+    """Contigs and what places reads on them, made once per process."""
+    contigs = open_contigs(work / "contigs")
+    return contigs, make_placer(work, contigs, paf, threads)
+
+
 def recruit_task(
     work: str,
     batch_path: str,
@@ -40,6 +81,7 @@ def recruit_task(
     paired: bool,
     bound: float,
     phred_offset: int,
+    paf: str | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Find the candidate reads that a spooled batch gives, write them and drop the batch.
@@ -58,6 +100,8 @@ def recruit_task(
         Largest distance of a projecting mate to keep, bases.
     phred_offset : int
         ASCII code of quality 0.
+    paf : str, optional
+        Name of the PAF file whose index is in ``work`` and says the places, instead of mapping.
     threads : int, optional
         Native threads.
 
@@ -66,19 +110,18 @@ def recruit_task(
     dict
         ``reads``, ``seconds``, ``peak_rss`` (bytes).
     """
-    from dlasm.recruit import cached_aligner, recruit_batch, write_batch_result
+    from dlasm.recruit import recruit_batch, write_batch_result
 
     begin = time.perf_counter()
     reads = 0
     if not Path(result_path).is_dir():  # this may be a second attempt
-        path = Path(work) / "contigs"
-        contigs = open_contigs(path)
-        aligner = cached_aligner(folder_version(path), lambda: contigs, native_threads(threads))
+        version = folder_version(Path(work) / "contigs")
+        contigs, placer = _worker_placer(Path(work), version, paf, native_threads(threads))
         batch = open_batch(batch_path)
         reads = len(batch)
         result = recruit_batch(
             batch,
-            aligner.place(batch),
+            placer.place(batch),
             contigs.lengths,
             library=library,
             paired_fr=paired,
