@@ -443,6 +443,7 @@ class ContigParser {
   }
 
   void begin_record() {
+    while (!header_.empty() && is_blank(header_.back())) header_.pop_back();
     const u8* p = header_.data();
     const u8* const end = p + header_.size();
     const std::string number = std::to_string(records() + 1);
