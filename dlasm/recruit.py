@@ -31,6 +31,7 @@ import json
 import math
 import os
 import threading
+import zipfile
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -547,7 +548,7 @@ def read_facts(path: str | os.PathLike[str]) -> BatchFacts:
         with np.load(source, allow_pickle=False) as arrays:
             values = {f.name: arrays[f.name] for f in fields(BatchFacts)}
         counts = {str(k): int(v) for k, v in json.loads(values.pop("counts").tobytes()).items()}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DlasmError(
             f"{source}: not the facts of a run of candidate reads ({error}); "
             "remove the run and start again"

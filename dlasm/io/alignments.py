@@ -174,6 +174,8 @@ def iter_bam_results(
         source = _BamSource(path, threads)
         files.callback(source.remove)
         source.check(contigs, scratch)
+        if not len(contigs):
+            return
         buckets = _write_rows(source, scratch, files)
         facts: list[BatchFacts] = []
         pieces: list[Candidates] = []
