@@ -553,9 +553,10 @@ def test_files_that_minimap2_and_samtools_make(tmp_path: Path) -> None:
 
     mapped = [recruit_batch(batch, Aligner(contigs, 2).place(batch), contigs.lengths, bound=1000)]
     ours, theirs = candidates(mapped), candidates(from_sam)
-    # minimap2's primary alignment is pair-aware, ours is the one of highest score
+    # minimap2's primary alignment is pair-aware, ours is the one of highest score, at a tie on the
+    # shorter contig: mates in repeats lie on different contigs more often and are projected
     assert len(ours & theirs) > 0.95 * len(theirs)
-    assert len(ours & theirs) > 0.9 * len(ours)
+    assert len(ours & theirs) > 0.75 * len(ours)
 
     minimap2("-x", "sr", path=tmp_path / "rough.paf")
     with pytest.raises(AlignmentsError, match="option -c"):
