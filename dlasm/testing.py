@@ -508,8 +508,8 @@ def check_walks(
     with open(folder / "truth.tsv") as file:
         next(file)
         for line in file:
-            name, *where, strand = line.split()
-            place = (numbers[where[0]], int(where[1]), int(where[2]), int(strand == "-"))
+            name, *where, sign = line.split()
+            place = (numbers[where[0]], int(where[1]), int(where[2]), int(sign == "-"))
             places.setdefault(name, []).append(place)
     unknown = [name for name in names if name not in places]
     if unknown:
