@@ -5,8 +5,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +145,26 @@ def test_cannot_be_opened(tmp_path):
         read_contigs(tmp_path / "none.fa")
     with pytest.raises(ContigsError, match=r"is a directory"):
         read_contigs(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_may_not_be_read(tmp_path):
+    path = write(tmp_path / "c.fa", ">a\nA\n")
+    path.chmod(0)
+    with pytest.raises(ContigsError, match=r"c\.fa: may not be read; check its permissions"):
+        read_contigs(path)
+
+
+def test_from_a_pipe(tmp_path):
+    """Shells give pipes for ``<(...)``: no seeking, and pieces of any size."""
+    path = tmp_path / "c.fifo"
+    os.mkfifo(path)
+    data = gzip.compress(b">a\n" + b"ACGT" * 100_000 + b"\n")
+    writer = threading.Thread(target=path.write_bytes, args=(data,))
+    writer.start()
+    contigs = read_contigs(path)
+    writer.join()
+    assert contigs.lengths.tolist() == [400_000]
 
 
 COMPRESSORS = {

@@ -144,8 +144,9 @@ class BlockReader:
     def close(self) -> None:
         """End the thread and close the file."""
         self._stop.set()
-        self._thread.join()
-        self._file.close()
+        self._thread.join(timeout=1)
+        if not self._thread.is_alive():  # else it waits for a pipe that nobody writes to
+            self._file.close()
 
     def read(self) -> np.ndarray | None:
         """Return the next block.
