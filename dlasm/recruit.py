@@ -30,9 +30,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 import zipfile
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +61,6 @@ __all__ = [
     "add_counts",
     "aligned_bases",
     "bound_suffices",
-    "cached_aligner",
     "facts_path",
     "find_candidates",
     "first_bound",
@@ -162,31 +160,6 @@ class Aligner:
         return Placements(
             *self._mapper.place(batch.text, batch.base_start, batch.length, self.threads)
         )
-
-
-_aligners: dict[Hashable, Aligner] = {}
-_aligners_lock = threading.Lock()
-
-
-def cached_aligner(key: Hashable, load: Callable[[], Contigs], threads: int = 1) -> Aligner:
-    """Return this process's aligner for ``key``, building it at the first call.
-
-    Parameters
-    ----------
-    key : hashable
-        Says which contigs these are. Only the last key's aligner is kept.
-    load : callable
-        Gives the contigs; called when there is no aligner for ``key`` yet.
-    threads : int
-        Threads that map a batch.
-    """
-    with _aligners_lock:
-        aligner = _aligners.get(key)
-        if aligner is None:
-            _aligners.clear()
-            aligner = _aligners[key] = Aligner(load(), threads)
-        aligner.threads = threads
-        return aligner
 
 
 def is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:

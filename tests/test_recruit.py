@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recruit_data import World, decode, make_batch, make_contigs, make_placements
+from recruit_data import World, decode, make_batch, make_placements
 from reference_recruit import (
     Place,
     candidates,
@@ -23,7 +23,6 @@ from dlasm.recruit import (
     Aligner,
     BatchFacts,
     bound_suffices,
-    cached_aligner,
     facts_path,
     first_bound,
     measure_insert,
@@ -280,18 +279,3 @@ def test_results_are_saved_and_read_again(tmp_path) -> None:
     facts_path(path).write_bytes(facts_path(path).read_bytes()[:100])
     with pytest.raises(DlasmError, match="not the facts of a run"):
         read_facts(path)
-
-
-def test_the_aligner_is_kept_in_a_process() -> None:
-    contigs = make_contigs(["ACGT" * 20])
-    loads = []
-
-    def load():
-        loads.append(1)
-        return contigs
-
-    first = cached_aligner("a", load)
-    assert cached_aligner("a", load, threads=2) is first
-    assert first.threads == 2
-    assert cached_aligner("b", load) is not first
-    assert len(loads) == 2

@@ -14,6 +14,7 @@ read's name, in which batches of reads look up their places.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -23,11 +24,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pysam
-from xopen import xopen
 
 import dlasm._minimap as _minimap
 import dlasm.kernels._cpu as _cpu
 from dlasm.errors import AlignmentsError
+from dlasm.io.streams import BlockReader, DamagedStreamError
 from dlasm.params import HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
 from dlasm.recruit import (
     BatchFacts,
@@ -55,13 +56,13 @@ _SOFT_CLIP, _HARD_CLIP = 4, 5
 _CHUNK_RECORDS = 50_000
 """Records taken from pysam before they become arrays."""
 
-_BUCKET_BYTES = 32 << 20
-"""Bytes of a BAM file that make up one scratch file; about half a million reads."""
+_BUCKET_BYTES = 8 << 20
+"""Bytes of a BAM file that make up one scratch file; about 100,000 reads."""
 
 _MAX_FILES = 256
 """Scratch files open at a time; the usual limit of a process is 1024."""
 
-_CANDIDATES_PER_RUN = 200_000
+_CANDIDATES_PER_RUN = 100_000
 
 
 def _name_keys(
@@ -644,6 +645,8 @@ def _collect_bases(
                     break
                 target = records[at]
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise  # of the scratch files
             raise source.failed(number + 1, error) from error
     if at < len(records):
         raise AlignmentsError(f"{source.path}: the file changed while it was read; run again")
@@ -707,12 +710,7 @@ def write_paf_index(
     """
     path, folder = Path(path), Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-        raise AlignmentsError(f"{path}: is a folder, not a PAF file")
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise AlignmentsError(f"{path}: cannot be read: {error.strerror}") from error
+    size = path.stat().st_size if path.is_file() else 0
     count = min(_MAX_FILES, 1 + size // _BUCKET_BYTES)
     parts = [folder / f"part_{i}.bin" for i in range(count)]
     names = _ContigNames(contigs)
@@ -755,34 +753,33 @@ def _one_primary(rows: np.ndarray) -> np.ndarray:
 
 def _iter_paf(path: Path, contigs: Contigs, names: _ContigNames) -> Iterator[np.ndarray]:
     """Rows of the lines that are not marked secondary, some at a time."""
-    rest = b""
+    rest = np.empty(0, dtype=np.uint8)
     line = 0
-    try:
-        with xopen(path, "rb") as stream:
-            while True:
-                block = stream.read(_PAF_BLOCK)
-                text = rest + block
-                until = text.rfind(b"\n") + 1 if block else len(text)
-                rest = text[until:]
-                if until:
-                    rows, lines = _paf_rows(path, line, text[:until], contigs, names)
-                    line += lines
-                    if len(rows):
-                        yield rows
-                if not block:
-                    return
-    except (OSError, EOFError) as error:
-        if isinstance(error, AlignmentsError):
-            raise
-        raise AlignmentsError(f"{path}: after line {line}: {error}; make the file again") from error
+    with BlockReader(path, AlignmentsError, _PAF_BLOCK) as stream:
+        more = True
+        while more:
+            try:
+                block = stream.read()
+            except DamagedStreamError as problem:
+                raise AlignmentsError(
+                    f"{path}: after line {line}: {problem}; make the file again"
+                ) from problem
+            more = block is not None
+            text = rest if block is None else np.concatenate([rest, block])
+            line_ends = np.flatnonzero(text == ord("\n"))
+            until = len(text) if not more else int(line_ends[-1]) + 1 if len(line_ends) else 0
+            rest = text[until:]
+            rows, lines = _paf_rows(path, line, text[:until], contigs, names)
+            line += lines
+            if len(rows):
+                yield rows
 
 
 def _paf_rows(
-    path: Path, before: int, text: bytes, contigs: Contigs, names: _ContigNames
+    path: Path, before: int, text: np.ndarray, contigs: Contigs, names: _ContigNames
 ) -> tuple[np.ndarray, int]:
     """Rows of whole lines of PAF, and the number of lines."""
-    values = np.frombuffer(text, dtype=np.uint8)
-    columns = _minimap.parse_paf(values)
+    columns = _minimap.parse_paf(text)
     if columns["problem"]:
         raise AlignmentsError(
             f"{path}: line {before + columns['lines'] + 1} {columns['problem']}; "
@@ -794,12 +791,12 @@ def _paf_rows(
             "lies, but not base by base; run minimap2 with option -c"
         )
     start, length = columns["contig_name_start"], columns["contig_name_length"]
-    contig = names.find(*_name_keys(values, start, length))
+    contig = names.find(*_name_keys(text, start, length))
     known = contig >= 0
     known[known] = contigs.lengths[contig[known]] == columns["contig_length"][known]
     if len(unknown := np.flatnonzero(~known)):
         first = int(unknown[0])
-        name = text[start[first] : start[first] + length[first]].decode(errors="replace")
+        name = text[start[first] : start[first] + length[first]].tobytes().decode(errors="replace")
         found = (
             "is not one of the contigs"
             if contig[first] < 0
