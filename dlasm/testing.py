@@ -625,9 +625,9 @@ def fastq_records(
 def contig_ends(k: int = K_MIN, *, max_reads: int = 12) -> SearchStrategy[ContigEnd]:
     """Strategy for contig ends with reads that make walks: repeats, forks, Ns, short reads.
 
-    A genome is put together from few pieces (random ones over a small alphabet, tandem repeats,
-    copies of what is there already); the contig is a part of it, and reads are taken from it or
-    from a version with some bases changed.
+    A genome is put together from few pieces (random ones, often over a small alphabet, tandem
+    repeats, copies of what is there already); the contig is a part of it, and reads over its end
+    are taken from it or from a version with some bases changed.
 
     Parameters
     ----------
@@ -646,51 +646,56 @@ def contig_ends(k: int = K_MIN, *, max_reads: int = 12) -> SearchStrategy[Contig
     if not K_MIN <= k <= K_MAX:
         raise ParameterError(f"k is {k}; it must be from {K_MIN} to {K_MAX}")
 
+    piece = st.tuples(
+        st.sampled_from(["random", "tandem", "copy"]), st.integers(1, k + 40), st.integers(1, 12)
+    )
+    quality = st.sampled_from([40, 20, 19, 10, 9, 2])
+    read = st.tuples(
+        st.integers(-10, 30),  # bases of contig before the last k-mer of the contig
+        st.one_of(st.integers(k - 1, k + 60), st.integers(0, 2 * k)),
+        st.booleans(),
+        quality,
+        st.none() | st.tuples(st.integers(0, 200), quality),
+    )
+
     @st.composite
     def genome(draw: Any) -> str:
-        alphabet = draw(st.sampled_from(["ACGT", "AC", "AT", "A"]))
+        alphabet = draw(st.sampled_from(["ACGT", "ACGT", "AC", "AT", "A"]))
         random = draw(st.randoms(use_true_random=False))
-        sequence = ""
-        for kind, size in draw(
-            st.lists(
-                st.tuples(st.sampled_from("rtc"), st.integers(1, k + 40)), min_size=2, max_size=6
-            )
-        ):
-            if kind == "r" or not sequence:
+        sequence = "".join(random.choices(alphabet, k=k))
+        for kind, size, period in draw(st.lists(piece, min_size=1, max_size=6)):
+            if kind == "random":
                 sequence += "".join(random.choices(alphabet, k=size))
-            elif kind == "t":
-                unit = "".join(random.choices(alphabet, k=draw(st.integers(1, 12))))
-                sequence += (unit * (size // len(unit) + 1))[:size]
+            elif kind == "tandem":
+                unit = "".join(random.choices(alphabet, k=period))
+                sequence += (unit * (size // period + 1))[:size]
             else:
-                start = draw(st.integers(0, len(sequence) - 1))
+                start = random.randrange(len(sequence))
                 sequence += sequence[start : start + size]
-        return sequence
+        return sequence + "".join(random.choices(alphabet, k=20))
 
     @st.composite
     def contig_end(draw: Any) -> ContigEnd:
         sequence = draw(genome())
-        end = draw(st.integers(1, len(sequence)))
-        begin = draw(st.integers(0, max(0, end - 1)))
-        changes = draw(
-            st.lists(
-                st.tuples(st.integers(0, len(sequence) - 1), st.sampled_from("ACGTN")), max_size=4
-            )
-        )
+        end = draw(st.integers(k, len(sequence) - 1))
+        length = draw(st.one_of(st.integers(k, k + 60), st.integers(1, 2 * k)))
+        change = st.tuples(st.integers(-k, 60), st.sampled_from("ACGTN"))
         other = list(sequence)
-        for position, base in changes:
-            other[position] = base
+        for distance, base in draw(st.lists(change, max_size=4)):
+            other[min(end + distance, len(other) - 1)] = base
         versions = (sequence, "".join(other))
-        reads = []
-        for number in range(draw(st.integers(0, max_reads))):
-            start = draw(st.integers(max(0, end - k - 20), len(sequence)))
-            size = draw(st.one_of(st.integers(k, k + 60), st.integers(0, 2 * k)))
-            bases = versions[draw(st.integers(0, 1))][start : start + size]
-            quality = draw(st.sampled_from([2, 9, 10, 19, 20, 40]))
-            qualities = [chr(PHRED_OFFSET + quality)] * len(bases)
-            if bases and draw(st.booleans()):
-                qualities[draw(st.integers(0, len(bases) - 1))] = chr(PHRED_OFFSET + 2)
-            reads.append(FastqRecord(f"read{number}", bases, "".join(qualities)))
-        depth = draw(st.one_of(st.integers(0, 40), st.floats(0, 100)))
-        return ContigEnd(sequence[begin:end], reads, float(depth))
+        reads: list[FastqRecord] = []
+        fewest = min(draw(st.sampled_from([4, 2, 1, 0])), max_reads)
+        drawn = draw(st.lists(read, min_size=fewest, max_size=max_reads))
+        for before, size, changed, level, exception in drawn:
+            start = max(0, end - k - before)
+            bases = versions[changed][start : start + size]
+            levels = [level] * len(bases)
+            if exception and exception[0] < len(bases):
+                levels[exception[0]] = exception[1]
+            qualities = "".join(chr(PHRED_OFFSET + level) for level in levels)
+            reads.append(FastqRecord(f"read{len(reads)}", bases, qualities))
+        depth = draw(st.one_of(st.integers(0, 10), st.floats(0, 100)))
+        return ContigEnd(sequence[max(0, end - length) : end], reads, float(depth))
 
     return contig_end()
