@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import dlasm
+
+ROOT = Path(__file__).resolve().parents[1]
+if Path(dlasm.__file__).resolve().parents[1] != ROOT:
+    # dlasm is installed: programs that tests start must not find the source folder, which has no
+    # native code, before it
+    os.environ["PYTHONSAFEPATH"] = "1"
+
 settings.register_profile("default", deadline=None)
 settings.register_profile(
     "ci",
@@ -20,7 +28,7 @@ settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
 )
 
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+SHARED_DATA = ROOT.parent / "shared" / "data"
 
 
 def shared_data(*parts: str) -> Path:
