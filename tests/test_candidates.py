@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import shared_data
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlasm.arrays import validate
@@ -236,7 +236,6 @@ READS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     lines=st.lists(
         st.tuples(st.text("ACGTNacgtR", min_size=1), st.integers(0, 10_000), READS, READS),

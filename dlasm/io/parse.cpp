@@ -410,18 +410,19 @@ class ContigParser {
       carriage_return_ = true;
       if (p == --stop) return;
     }
-    if (!records()) {
-      const std::string hint = *p == '@' ? " (it looks like FASTQ: are these the reads?)" : "";
-      throw ParseError("not FASTA: it begins with " + shown_character(*p) + ", not with '>'" +
-                       hint);
-    }
+    if (!records()) not_fasta(*p);
     const i64 at = tally_.add(p, stop - p);
     if (at >= 0) foreign(p[at]);
     bases_.append(p, static_cast<std::size_t>(stop - p));
   }
 
+  [[noreturn]] static void not_fasta(u8 c) {
+    throw ParseError("not FASTA: it begins with " + shown_character(c) + ", not with '>'" +
+                     (c == '@' ? " (it looks like FASTQ: are these the reads?)" : ""));
+  }
+
   [[noreturn]] void foreign(u8 c) const {
-    if (!records()) throw ParseError("not FASTA: it begins with " + shown_character(c));
+    if (!records()) not_fasta(c);
     throw ParseError(record() + " holds " + shown_character(c) +
                      " in its sequence; only the letters of nucleotides may stand there" +
                      (c == '\r' ? "; convert the line ends to LF" : ""));
@@ -959,14 +960,21 @@ class DumpParser {
     i32 length;
   };
 
+  struct Problem {
+    i64 line = std::numeric_limits<i64>::max();
+    std::string what;
+    void replace_if_earlier(const Problem& other) {
+      if (other.line < line) *this = other;
+    }
+  };
+
   // The lines that a thread takes at a time, and what was found there.
   struct Block {
     std::vector<Contig> contigs;
     std::vector<Read> reads;
     i64 words = 0;
     BaseTally tally;
-    std::string problem;                                 // what is wrong
-    i64 problem_line = std::numeric_limits<i64>::max();  // and where
+    Problem problem;
     // where the block's part of each array begins
     i64 base_at = 0, name_at = 0, read_at = 0, word_at = 0;
   };
@@ -988,9 +996,11 @@ class DumpParser {
     }
   };
 
+  // Of several faults the one of the first line is told, however the file is cut into texts.
   i64 parse_lines(const u8* text, i64 size, bool final, int threads, Arrays* out) {
     std::vector<Line> lines;
-    const i64 used = split(text, text + size, final, &lines);
+    Problem last;
+    const i64 used = split(text, text + size, final, &lines, &last);
     const i64 n = static_cast<i64>(lines.size());
     std::vector<Block> blocks(static_cast<std::size_t>((n + kLinesAtOnce - 1) / kLinesAtOnce));
     parallel_blocks(n, kLinesAtOnce, threads, [&](int, i64 begin, i64 end) {
@@ -999,19 +1009,24 @@ class DumpParser {
         try {
           parse_line(lines[i], &block);
         } catch (const ParseError& error) {
-          block.problem = error.what();
-          block.problem_line = lines[i].number;
+          block.problem = {lines[i].number, error.what()};
           return;
         }
       }
     });
-    fail_at_first(blocks);
-    remember_names(blocks, lines);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {  // only the lines before it matter now
+      if (!blocks[b].problem.what.empty()) blocks.resize(b + 1);
+    }
     allocate(&blocks, n, out);
-    parallel_blocks(n, kLinesAtOnce, threads, [&](int, i64 begin, i64) {
-      fill(lines.data() + begin, begin, &blocks[begin / kLinesAtOnce], out);
+    parallel_blocks(static_cast<i64>(blocks.size()), 1, threads, [&](int, i64 b, i64) {
+      fill(lines.data() + b * kLinesAtOnce, b * kLinesAtOnce, &blocks[b], out);
     });
-    fail_at_first(blocks);
+    Problem first = remember_names(blocks, lines);
+    for (const Block& block : blocks) first.replace_if_earlier(block.problem);
+    first.replace_if_earlier(last);
+    if (!first.what.empty()) {
+      throw ParseError("line " + std::to_string(first.line) + " " + first.what);
+    }
     for (const Block& block : blocks) {
       out->tally.lower += block.tally.lower;
       out->tally.unknown += block.tally.unknown;
@@ -1022,16 +1037,9 @@ class DumpParser {
     return used;
   }
 
-  static void fail_at_first(const std::vector<Block>& blocks) {
-    for (const Block& block : blocks) {
-      if (!block.problem.empty()) {
-        throw ParseError("line " + std::to_string(block.problem_line) + " " + block.problem);
-      }
-    }
-  }
-
-  // Finds the whole lines; blank ones may only stand at the end of the file.
-  i64 split(const u8* const text, const u8* const end, bool final, std::vector<Line>* lines) {
+  // Finds the whole lines up to one that comes after a blank one, which is a problem.
+  i64 split(const u8* const text, const u8* const end, bool final, std::vector<Line>* lines,
+            Problem* problem) {
     const u8* p = text;
     while (p < end) {
       const u8* const newline = find(p, end, '\n');
@@ -1044,8 +1052,8 @@ class DumpParser {
         after_blank_ = true;
       } else {
         if (after_blank_) {
-          throw ParseError("line " + std::to_string(lines_) +
-                           " comes after a blank line; remove blank lines between contigs");
+          *problem = {lines_, "comes after a blank line; remove blank lines between contigs"};
+          break;
         }
         lines->push_back({p, stop, lines_});
       }
@@ -1136,8 +1144,8 @@ class DumpParser {
                      " qualities; an empty read or one of unequal lengths is not allowed");
   }
 
-  // Keeps the ids of the whole file, so that one used twice is found.
-  void remember_names(const std::vector<Block>& blocks, const std::vector<Line>& lines) {
+  // Keeps the ids of the whole file; gives the first that is used twice.
+  Problem remember_names(const std::vector<Block>& blocks, const std::vector<Line>& lines) {
     std::size_t i = 0;
     for (const Block& block : blocks) {
       for (const Contig& contig : block.contigs) index_.prefetch(contig.name_hash);
@@ -1146,15 +1154,15 @@ class DumpParser {
         const i64 earlier = index_.find(names_.data(), name_offsets_.data(), contig.name.begin,
                                         contig.name.size(), contig.name_hash);
         if (earlier >= 0) {
-          throw ParseError("line " + std::to_string(number) + " has the contig id " +
-                           shown(contig.name.begin, contig.name.size()) + " of line " +
-                           std::to_string(earlier + 1) + "; ids must differ");
+          return {number, "has the contig id " + shown(contig.name.begin, contig.name.size()) +
+                              " of line " + std::to_string(earlier + 1) + "; ids must differ"};
         }
         names_.append(contig.name.begin, static_cast<std::size_t>(contig.name.size()));
         name_offsets_.push(static_cast<std::int64_t>(names_.size()));
         index_.add(names_.data(), name_offsets_.data(), contig.name_hash);
       }
     }
+    return {};
   }
 
   static void allocate(std::vector<Block>* blocks, i64 contigs, Arrays* out) {
@@ -1193,9 +1201,9 @@ class DumpParser {
     for (std::size_t c = 0; c < block->contigs.size(); ++c) {
       const Contig& contig = block->contigs[c];
       auto fail = [&](const std::string& what) {
-        block->problem =
-            "(contig " + shown(contig.name.begin, contig.name.size()) + ") holds " + what;
-        block->problem_line = lines[c].number;
+        block->problem = {
+            lines[c].number,
+            "(contig " + shown(contig.name.begin, contig.name.size()) + ") holds " + what};
       };
       const i64 i = first + static_cast<i64>(c);
       out->offsets[i] = base;
