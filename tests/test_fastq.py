@@ -16,7 +16,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dlasm.errors import ParameterError, ReadsError
-from dlasm.io.fastq import Library, ReadCounts, iter_batches
+from dlasm.io.fastq import BATCH_READS, Library, ReadCounts, iter_batches
 
 
 def write(path: Path, data: bytes | str) -> str:
@@ -42,7 +42,7 @@ def read(*paths, kind=None, counts=None, **options):
             quality = batch.text[start:][:length].tobytes() if start >= 0 else None
             assert len(bases) == length
             reads.append((batch.name(i), bases, quality))
-    size = options.get("batch_reads", 100_000)
+    size = options.get("batch_reads", BATCH_READS)
     assert all(found == size for found in sizes[:-1])
     assert all(0 < found <= size for found in sizes)
     assert counts.reads == len(reads)
