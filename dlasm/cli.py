@@ -249,11 +249,33 @@ def extend(
 
 @main.command(short_help="Make a mock community to try dlasm on.")
 @click.argument("output", type=PATH)
-@click.option("--genomes", type=click.IntRange(1), default=5, help="Genomes.")
+@click.option("--genomes", type=click.IntRange(1, 99), default=5, help="Genomes.")
+@click.option("--genome-length", type=click.IntRange(2_000), default=20_000, help="Bases of each.")
+@click.option("--depth", type=click.FloatRange(0), default=12.0, help="Mean coverage, fold.")
+@click.option("--read-length", type=click.IntRange(1), default=150, help="Bases of a read.")
+@click.option("--insert", metavar="MEAN:SD", default="350:50", help="Insert mean and sd, bases.")
+@click.option(
+    "--error-rate", type=click.FloatRange(0, 1), default=0.005, help="Wrong bases of a read."
+)
 @click.option("--seed", type=int, default=1, help="Same seed, same files.")
-def simulate(output: Path, genomes: int, seed: int) -> None:
-    """Write a mock community to OUTPUT: reads, contigs and the true genomes."""
-    raise NotImplementedError
+@click.option("--force", is_flag=True, help="Replace an earlier community.")
+def simulate(output: Path, insert: str, **options: Any) -> None:
+    """Write a mock community to the folder OUTPUT: genomes, reads, fragmented contigs, truth.
+
+    The genomes share repeats and two of them are strains of each other, so contigs end where
+    assemblers end them.
+    """
+    from dlasm.pipeline import parse_insert
+    from dlasm.testing import simulate_community
+
+    mean, sd = parse_insert(insert)
+    community = simulate_community(output, insert_mean=mean, insert_sd=sd, **options)
+    first, second = community.reads_paths
+    click.echo(
+        f"{community.genomes} genomes, {community.contigs:,} contigs, {community.pairs:,} pairs of "
+        f"reads; extend the contigs with\n"
+        f"  dlasm extend {community.contigs_path} -1 {first} -2 {second} -o run"
+    )
 
 
 @main.command(short_help="Say what a run holds.")
@@ -273,7 +295,7 @@ def inspect(run: Path, as_json: bool) -> None:
         import dlasm.pipeline as pipeline
 
         opened = pipeline.open_run(run)
-        _print_summary(opened.summary(), run)
+        _print_summary(opened.summary(), run, warnings=True)
         _print_arrays(opened)
     else:
         _print_unfinished(run, state)
@@ -403,8 +425,8 @@ def _progress(quiet: bool) -> Progress:
     return _Bars() if sys.stderr.isatty() and not quiet else _Lines(quiet=quiet)
 
 
-def _print_summary(summary: Mapping[str, Any], path: Path) -> None:
-    """Print what a run gained, and where its files are."""
+def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = False) -> None:
+    """Print what a run gained, and where its files are; warnings if they were not yet seen."""
     from rich.console import Console
     from rich.table import Table
 
@@ -434,7 +456,7 @@ def _print_summary(summary: Mapping[str, Any], path: Path) -> None:
                 f"{insert['sd']:.0f} ({insert['source']})",
                 soft_wrap=True,
             )
-    for warning in summary["warnings"]:
+    for warning in summary["warnings"] if warnings else ():
         console.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
     stages = summary["stages"]
     seconds = sum(stage["seconds"] for stage in stages.values())

@@ -97,9 +97,7 @@ def local_cluster(
     cpus = usable_cpus()
     workers = workers or max(1, cpus // CPUS_PER_WORKER)
     threads = threads or max(1, cpus // workers)
-    address = None
-    if dashboard:
-        address = f"127.0.0.1:{DASHBOARD_PORT if _is_free(DASHBOARD_PORT) else 0}"
+    port = DASHBOARD_PORT if dashboard and _is_free(DASHBOARD_PORT) else 0
     try:
         cluster = LocalCluster(
             n_workers=workers,
@@ -107,8 +105,8 @@ def local_cluster(
             processes=True,
             host="127.0.0.1",
             scheduler_port=0,
-            dashboard_address=address,
-            worker_dashboard_address=None,
+            dashboard_address=f"127.0.0.1:{port}",
+            scheduler_kwargs={"dashboard": dashboard},
             memory_limit=memory_limit or "auto",
             silence_logs=logging.ERROR,
             env={THREADS_VARIABLE: str(threads)},

@@ -2,16 +2,19 @@
 
 Placement by Dask resources alone goes wrong where GPU and CPU workers share a scheduler, so tasks
 are handed out here: each pool (a kind of engine) is a list of workers, a source says which task a
-pool should take next, and tasks are submitted for the workers of that pool only. A bounded number
-is in flight, so graphs stay small and spooled inputs few. Tasks carry paths and numbers, may run
-twice, and are not kept: a worker that dies loses nothing.
+pool should take next, and each task is submitted for one worker by name. A worker has a task to run
+and one that waits, so graphs stay small and spooled inputs few. Tasks carry paths and numbers, may
+run twice, and their results are a few figures, so a worker that dies loses nothing: its tasks go to
+another one. From then on no task waits behind another, so that a task whose workers die again and
+again is known by number.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,14 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionSource", "SequenceSource", "Task", "TaskSource", "run_tasks"]
 
-IN_FLIGHT_PER_THREAD = 2
-"""Tasks that each thread of a pool has: one that runs and one that waits."""
+log = logging.getLogger("dlasm")
+
+DEATHS_ALLOWED = 3
+"""Workers that may die of a task before the run gives up."""
 
 POLL_SECONDS = 1.0
 """How often the workers are looked at while nothing finishes."""
 
 WORKERS_WAIT_SECONDS = 60.0
 """How long to wait for a worker when none is left."""
+
+RESULT_SECONDS = 10.0
+"""How long to wait for a few figures from the worker that computed them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,10 @@ class Task:
     number: int
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.name.replace('_', ' ')} {self.number}"
 
 
 class TaskSource(Protocol):
@@ -128,11 +139,13 @@ def run_tasks(
     DlasmError
         What a task raised.
     """
-    flying: dict[Future, tuple[Task, str, frozenset[str]]] = {}
+    flying: dict[Future, tuple[Task, str]] = {}
     run = uuid.uuid4().hex[:8]
     submitted = 0
     again: deque[Task] = deque()
+    deaths: Counter[Task] = Counter()
     exhausted: set[str] = set()
+    tasks_per_thread = 2
     looked_at = 0.0
     members: Mapping[str, Mapping[str, int]] = {}
 
@@ -146,47 +159,70 @@ def run_tasks(
             exhausted.add(pool)
         return None
 
-    def submit(task: Task, pool: str) -> None:
+    def submit(task: Task, address: str) -> None:
         nonlocal submitted
-        workers = frozenset(members[pool])
         future = client.submit(
             task.function,
             *task.args,
             **task.kwargs,
             key=f"{task.name}-{task.number}-{submitted}-{run}",
-            workers=list(workers),
+            workers=[address],
             pure=False,
         )
         submitted += 1
-        flying[future] = (task, pool, workers)
+        flying[future] = (task, address)
+
+    def take_back(future: Future) -> None:
+        """Let another worker do what a dead one had."""
+        task, address = flying.pop(future)
+        log.warning("worker %s is gone; %s goes to another one", address, task)
+        client.cancel([future], force=True)
+        if tasks_per_thread == 1:
+            deaths[task] += 1
+            if deaths[task] >= DEATHS_ALLOWED:
+                raise _killed(task)
+        again.append(task)
 
     try:
         while True:
-            if not members or time.monotonic() - looked_at > POLL_SECONDS:
+            if time.monotonic() - looked_at > POLL_SECONDS:
                 members = _wait_for_workers(pools)
                 looked_at = time.monotonic()
                 alive = {address for workers in members.values() for address in workers}
-                for future, (task, _, workers) in list(flying.items()):
-                    # a task bound to workers that are all gone would wait for ever
-                    if not workers & alive and not future.done():
-                        future.cancel(force=True)
-                        del flying[future]
-                        again.append(task)
-            for pool, threads in members.items():
-                room = IN_FLIGHT_PER_THREAD * sum(threads.values())
-                room -= sum(1 for _, other, _ in flying.values() if other == pool)
-                while room > 0 and (following := take(pool)) is not None:
-                    submit(following, pool)
-                    room -= 1
+                lost = [f for f, (_, address) in flying.items() if address not in alive]
+                for future in lost:
+                    take_back(future)
+                if lost:
+                    tasks_per_thread = 1
+            load = Counter(address for _, address in flying.values())
+            for pool, workers in members.items():
+                # one each before the second for any
+                for depth in range(tasks_per_thread):
+                    for address, threads in workers.items():
+                        while load[address] < (depth + 1) * threads:
+                            following = take(pool)
+                            if following is None:
+                                break
+                            submit(following, address)
+                            load[address] += 1
             if not flying and not again:
                 return
             for future in _finished(list(flying)):
-                task, _, _ = flying.pop(future)
-                on_result(_result(future, task))
+                try:
+                    result = _result(future, flying[future][0])
+                except _LostError:
+                    take_back(future)
+                    continue
+                del flying[future]
                 future.release()
+                on_result(result)
     finally:
         if flying:
             client.cancel(list(flying), force=True)
+
+
+class _LostError(Exception):
+    """The worker that had a result died before it could be fetched."""
 
 
 def _wait_for_workers(
@@ -220,16 +256,20 @@ def _result(future: Future, task: Task) -> Any:
     """Return what a task returned or raise what it raised, in terms of the run."""
     from distributed import KilledWorker
 
-    what = f"{task.name.replace('_', ' ')} {task.number}"
     if future.status == "cancelled":
-        raise ClusterError(f"{what} was cancelled; is the scheduler still there?")
-    error = future.exception()
-    if error is None:
-        return future.result()
-    if isinstance(error, KilledWorker):
-        raise ClusterError(
-            f"{what}: its worker died {error.allowed_failures + 1} times, probably for want of "
-            "memory. Give the workers more, take fewer workers, or smaller partitions "
-            "(--partition-size), and continue with --resume"
-        ) from error
-    raise error
+        raise ClusterError(f"{task} was cancelled; is the scheduler still there?")
+    if future.status == "error":
+        error = future.exception()
+        raise _killed(task) if isinstance(error, KilledWorker) else error
+    try:
+        return future.result(timeout=RESULT_SECONDS)
+    except TimeoutError:
+        raise _LostError from None
+
+
+def _killed(task: Task) -> ClusterError:
+    return ClusterError(
+        f"{task}: its workers died, one after the other, probably for want of memory. Give the "
+        "workers more, take fewer workers, or smaller partitions (--partition-size), and continue "
+        "with --resume"
+    )

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from dlasm.recruit import Aligner, BatchFacts, BatchResult, LibrarySummary
     from dlasm.store import Results
 
-__all__ = ["Run", "extend", "open_run"]
+__all__ = ["Run", "extend", "open_run", "parse_insert", "summary_rows"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -453,7 +453,7 @@ class _Options:
             depths=_text(depths),
             k=start_k,
             walk_limit=walk_limit,
-            insert=_insert(insert),
+            insert=None if insert is None else parse_insert(insert),
             phred=phred,
             max_reads=max_reads,
             bin_limit=bin_limit,
@@ -526,10 +526,14 @@ def _libraries(
     return tuple(Library(kind, paths, index) for index, (kind, paths) in enumerate(files))
 
 
-def _insert(value: tuple[float, float] | str | None) -> tuple[float, float] | None:
-    """Check an insert size."""
-    if value is None:
-        return None
+def parse_insert(value: tuple[float, float] | str) -> tuple[float, float]:
+    """Return insert mean and sd, bases, given as two numbers or as ``"350:50"``.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither, or out of range.
+    """
     parts: Sequence[Any] = value.split(":") if isinstance(value, str) else value
     try:
         mean, sd = (float(part) for part in parts)
@@ -655,6 +659,8 @@ class _Stages:
         self._stage("contigs", self._contigs)
         self._stage("candidates", self._candidates)
         self._stage("plan", self._plan)
+        if self.folder.stage("results") is None and self._missing_partitions():
+            self.folder.state["stages"].pop("extend", None)
         self._stage("extend", self._extend)
         self._stage("results", self._results)
         self._stage("report", self._report)
@@ -1027,11 +1033,16 @@ class _Stages:
 
     # extend
 
+    def _missing_partitions(self) -> list[int]:
+        """Return the partitions that are yet to be extended."""
+        job = open_job(self.work)
+        return [n for n in range(len(job.plan)) if not has_partition(job.partitions, n)]
+
     def _extend(self) -> dict[str, Any]:
         """Extend the partitions that are not there yet."""
         job = open_job(self.work)
         job.partitions.mkdir(exist_ok=True)
-        missing = [n for n in range(len(job.plan)) if not has_partition(job.partitions, n)]
+        missing = self._missing_partitions()
         reused = len(job.plan) - len(missing)
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
