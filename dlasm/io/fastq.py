@@ -16,7 +16,7 @@ from dlasm.params import MIN_READ_LENGTH, PHRED_OFFSET
 
 __all__ = ["BATCH_READS", "Library", "ReadBatch", "ReadCounts", "iter_batches"]
 
-BATCH_READS = 100_000
+BATCH_READS = 32_768
 """Reads of a batch (mates count one each)."""
 
 _KINDS = {"pairs": 2, "interleaved": 1, "single": 1}
