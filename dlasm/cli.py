@@ -250,14 +250,14 @@ def extend(
 @main.command(short_help="Make a mock community to try dlasm on.")
 @click.argument("output", type=PATH)
 @click.option("--genomes", type=click.IntRange(1, 99), default=5, help="Genomes.")
-@click.option("--genome-length", type=click.IntRange(2_000), default=20_000, help="Bases of each.")
+@click.option("--genome-length", type=click.IntRange(2_000), default=50_000, help="Bases of each.")
 @click.option("--depth", type=click.FloatRange(0), default=12.0, help="Mean coverage, fold.")
 @click.option("--read-length", type=click.IntRange(1), default=150, help="Bases of a read.")
 @click.option("--insert", metavar="MEAN:SD", default="350:50", help="Insert mean and sd, bases.")
 @click.option(
-    "--error-rate", type=click.FloatRange(0, 1), default=0.005, help="Wrong bases of a read."
+    "--error-rate", type=click.FloatRange(0, 0.2), default=0.005, help="Wrong bases of a read."
 )
-@click.option("--seed", type=int, default=1, help="Same seed, same files.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Same seed, same files.")
 @click.option("--force", is_flag=True, help="Replace an earlier community.")
 def simulate(output: Path, insert: str, **options: Any) -> None:
     """Write a mock community to the folder OUTPUT: genomes, reads, fragmented contigs, truth.

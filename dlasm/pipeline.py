@@ -361,6 +361,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("contigs", f"{before['count']:,}", f"{after['contigs']:,} extended"),
         ("bases", f"{before['bases']:,}", f"{after['bases']:,} (+{gained:,}, {share:.2f} %)"),
         ("N50", f"{before['n50']:,}", f"{after['n50']:,}"),
+        ("N50 of the size before", f"{before['n50']:,}", f"{after['n50_of_input_size']:,}"),
         ("longest", f"{before['longest']:,}", f"{after['longest']:,}"),
         ("contig ends", f"{2 * before['count']:,}", f"{after['ends']:,} extended"),
     ]
@@ -1099,7 +1100,7 @@ class _Stages:
     def _report(self) -> dict[str, Any]:
         """Write the extended contigs, the table of ends and the figures."""
         results = open_results(self.folder.path / "results.zarr")
-        self.progress.stage("report", 2 * len(results), "contigs")
+        self.progress.stage("report", 2 * len(results), "rows")
         write_fasta(self.folder.path / "extended.fasta", results, self.progress.advance)
         write_extensions(self.folder.path / "extensions.tsv", results, self.progress.advance)
         return {"figures": figures(results)}

@@ -196,19 +196,29 @@ def contigs_frame(results: Results, *, sequences: bool = True) -> Any:
     return frame
 
 
-def n50(lengths: np.ndarray) -> int:
-    """Return the length that contigs holding half of all bases reach; 0 without bases.
+def n50(lengths: np.ndarray, size: int | None = None) -> int:
+    """Return the length that contigs holding half of ``size`` bases reach; 0 without bases.
+
+    Parameters
+    ----------
+    lengths : numpy.ndarray
+        Lengths of the contigs, bases.
+    size : int, optional
+        By default the sum of the lengths. That of the contigs before extension makes a figure that
+        can be compared with theirs, as NG50 does with the size of a genome.
 
     Examples
     --------
     >>> n50(np.array([2, 2, 3, 5]))
     3
+    >>> n50(np.array([2, 2, 3, 5]), size=10)
+    5
     """
     ordered = np.sort(lengths)[::-1]
     until = np.cumsum(ordered)
     if not len(until) or not until[-1]:
         return 0
-    return int(ordered[np.searchsorted(2 * until, until[-1])])
+    return int(ordered[np.searchsorted(2 * until, until[-1] if size is None else size)])
 
 
 def figures(results: Results) -> dict[str, Any]:
@@ -243,6 +253,8 @@ def figures(results: Results) -> dict[str, Any]:
             "mean_appended": float(grown.mean()) if len(grown) else 0.0,
             "longest_appended": int(grown.max(initial=0)),
             "n50": n50(after),
+            # the total grows too, so N50 alone can fall although no contig got shorter
+            "n50_of_input_size": n50(after, int(before.sum())),
             "longest": int(after.max(initial=0)),
         },
         "bins": {str(number): int(np.count_nonzero(bins == number)) for number in (1, 2, 3)},
