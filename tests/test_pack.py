@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,3 +176,24 @@ def test_arrays_of_a_partition_are_aligned_views_of_one_buffer():
         array = getattr(packed, name)
         assert array.size == 0 or np.shares_memory(array, packed.buffer)
         assert (array.ctypes.data - start) % ALIGNMENT == 0
+
+
+def test_work_goes_on_with_the_threads_that_can_be_had():
+    # stacks of 500 threads do not fit, so most cannot be started
+    code = """
+import resource, numpy as np
+from dlasm.kernels import _cpu
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (400 << 20), resource.RLIM_INFINITY))
+n = 500 * 600
+zeros = np.zeros(n, dtype=np.int64)
+words, offset, has_n = _cpu.pack_reads(
+    np.zeros(1, np.uint8), zeros, zeros, zeros.astype(np.int32), zeros.astype(np.uint8), 33, 10, 20,
+    500)
+print(len(has_n))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "300000"), done.stderr

@@ -42,8 +42,9 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
 }
 
-constexpr i64 kReadBlock = 512;  // reads that a thread takes at a time
-constexpr i64 kEndBlock = 64;    // contig ends that a thread takes at a time
+constexpr i64 kReadBlock = 512;        // reads that a thread takes at a time
+constexpr i64 kMostWords = 1ll << 29;  // of an end: its samples are numbered in 32 bits
+constexpr i64 kEndBlock = 64;          // contig ends that a thread takes at a time
 
 std::tuple<Out<u32>, Out<std::int64_t>, Out<u8>> pack_reads(
     In<u8> text, In<std::int64_t> base_start, In<std::int64_t> quality_start, In<i32> length,
@@ -239,6 +240,8 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
       for (i64 e = begin; e < end; ++e) {
         const i64 first = read_start.data()[e], last = read_start.data()[e + 1];
         require(first <= last && last <= reads, "extend: reads of an end are not ascending");
+        require(word_offset.data()[last] - word_offset.data()[first] < kMostWords,
+                "extend: the reads of an end hold too many bases");
         const Walker::Result result =
             walker.extend({tail.data() + kTailWords * e, tail_length.data()[e],
                            clean_length.data()[e], depth.data()[e / 2], first, last});

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,11 @@ void parallel_blocks(std::int64_t count, std::int64_t block, int threads, Body b
     }
   };
   std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(work, t);
+  try {
+    for (int t = 1; t < threads; ++t) others.emplace_back(work, t);
+  } catch (const std::system_error&) {
+    // no more threads to be had here (a process limit): those there are do the work
+  }
   work(0);
   for (auto& other : others) other.join();
   if (failed) std::rethrow_exception(failed);

@@ -178,7 +178,6 @@ class Walker {
   static constexpr int kRefillBelow = 8;
   static constexpr int kFilterBits = 10;
   // Most walks end in their first chunk, which a scan of the samples serves without a table.
-  // reads).
   static constexpr int kScansBeforeTable = 1;
 
   static u32 filter_slot(u32 key) { return (key * 0x9E3779B1u) >> (32 - kFilterBits); }
@@ -569,7 +568,6 @@ class Walker {
   bool suspicious_ = false;  // so all mers are being compared
   bool undisputed_ = true;   // no match of kMinK or more voted for another base
   int waiting_ = 0;          // longest match with a vote that was too short for this rung
-  int waiting_here_ = 0;     // the same at the end of the context alone
   int shortest_vote_ = 0;    // shortest match that had a say
 };
 
