@@ -225,6 +225,7 @@ def extend(
     if workers != "auto" and (not isinstance(workers, int) or workers < 0):
         raise ParameterError(f"workers are {workers!r}; give a number from 0, or 'auto'")
     inputs = options.identify()
+    _refuse_inputs_in(output, inputs)
     progress = progress or Progress()
     folder = RunFolder.prepare(
         output,
@@ -550,6 +551,20 @@ def parse_insert(value: tuple[float, float] | str) -> tuple[float, float]:
     return mean, sd
 
 
+def _refuse_inputs_in(output: PathLike, inputs: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ParameterError if an input lies in the output folder, which a run may clear."""
+    folder = os.path.realpath(output)
+    for about in inputs:
+        path = about["path"]
+        for place in (os.path.realpath(path), os.path.realpath(Path(path).parent)):
+            if place != folder and not place.startswith(os.path.join(folder, "")):
+                continue
+            raise ParameterError(
+                f"{path}: lies in the output folder {os.fspath(output)}, where this run replaces "
+                "what is there; choose another output folder"
+            )
+
+
 def _choose_workers(workers: int | str, inputs: Iterable[Mapping[str, Any]]) -> int:
     """Workers of a local cluster, 0 for none."""
     if workers != "auto":
@@ -764,6 +779,7 @@ class _Stages:
 
         given = self.options.insert
         bound = MATE_BOUND if given is None else first_bound(given=given)
+        reads: int | None = None
         while True:
             folder = self.work / "candidates" / f"{library.index:03d}-{bound:.0f}"
             self.progress.stage("candidates", unit="reads")
@@ -775,10 +791,23 @@ class _Stages:
                 given=given,
                 name=f"library {library.index + 1} ({', '.join(library.paths)})",
             )
+            if reads is not None and counts.reads != reads:
+                raise ReadsError(
+                    f"{', '.join(library.paths)}: held {reads:,} reads at first and "
+                    f"{counts.reads:,} when read again; keep files as they are during a run"
+                )
             if bound_suffices(summary.reach, bound):
                 return _LibraryPart(
                     library.kind, library.paths, library.paired, runs, summary, asdict(counts)
                 )
+            for path in library.paths:
+                if not os.path.isfile(path):
+                    raise ReadsError(
+                        f"{path}: mates reach {summary.reach:.0f} bases, further than was thought, "
+                        "so the reads must be read again, and a pipe cannot be; give files, or "
+                        f"--insert {summary.insert.mean:.0f}:{summary.insert.sd:.0f}"
+                    )
+            reads = counts.reads
             bound = float(np.ceil(summary.reach))
             self.progress.note(
                 f"library {library.index + 1}: mates reach {summary.reach:.0f} bases, further than "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from conftest import shared_data
 
 import dlasm
 from dlasm.errors import (
+    AlignmentsError,
     CandidatesError,
     ContigsError,
     InputError,
@@ -475,3 +478,73 @@ def test_a_small_run_imports_no_dask(community, tmp_path):
         [sys.executable, "-c", script, *map(str, paths)], check=True, capture_output=True, text=True
     )
     assert json.loads(done.stdout) == []
+
+
+# -- reads that must be read twice, and inputs in the output ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory):
+    """Mates reach further than is thought at first."""
+    path = tmp_path_factory.mktemp("far") / "sim"
+    return simulate_community(
+        path, genomes=2, genome_length=20_000, insert_mean=1500, insert_sd=250
+    )
+
+
+def feed(source: Path, pipe: Path) -> threading.Thread:
+    """Write a file to a pipe, once."""
+
+    def write() -> None:
+        with open(pipe, "wb") as file, contextlib.suppress(BrokenPipeError):
+            file.write(source.read_bytes())
+
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_reads_from_a_pipe_are_not_read_twice(far, tmp_path):
+    pipes = [tmp_path / "r1.fq.gz", tmp_path / "r2.fq.gz"]
+    writers = [feed(*each) for each in zip(far.reads_paths, pipes, strict=True)]
+    with pytest.raises(ReadsError, match=r"a pipe cannot be; give files, or --insert 1\d\d\d:2"):
+        dlasm.extend(far.contigs_path, reads=pipes, output=tmp_path / "o")
+    assert not (tmp_path / "o").exists()
+    for writer in writers:
+        writer.join(10)
+
+
+def test_reads_that_change_between_two_passes_are_noticed(far, tmp_path, monkeypatch):
+    import dlasm.io.fastq as fastq
+
+    whole = fastq.iter_batches
+    passes = []
+
+    def shorter(library, **options):
+        passes.append(library)
+        batches = list(whole(library, batch_reads=1000, **options))
+        if len(passes) > 1:
+            options["counts"].reads -= 1
+        yield from batches
+
+    monkeypatch.setattr(fastq, "iter_batches", shorter)
+    with pytest.raises(ReadsError, match="when read again"):
+        dlasm.extend(far.contigs_path, reads=far.reads_paths, output=tmp_path / "o")
+
+
+def test_alignments_from_a_pipe_are_refused(community, tmp_path):
+    os.mkfifo(tmp_path / "pipe.bam")
+    with pytest.raises(AlignmentsError, match="read twice"):
+        dlasm.extend(community.contigs_path, bam=tmp_path / "pipe.bam", output=tmp_path / "o")
+
+
+def test_an_input_in_the_output_folder_is_refused(community, tmp_path):
+    output = tmp_path / "o"
+    dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
+    before = (output / "extended.fasta").read_bytes()
+    (tmp_path / "link.fa").symlink_to(output / "extended.fasta")
+    for contigs in (output / "extended.fasta", tmp_path / "link.fa"):
+        with pytest.raises(ParameterError, match="lies in the output folder"):
+            dlasm.extend(contigs, reads=community.reads_paths, output=output, force=True)
+    assert (output / "extended.fasta").read_bytes() == before

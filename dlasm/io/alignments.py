@@ -307,6 +307,11 @@ class _BamSource:
         """Find the contig of each reference; for CRAM write the contigs as it needs them."""
         if self.path.is_dir():
             raise AlignmentsError(f"{self.path}: is a folder, not a BAM, SAM or CRAM file")
+        if self.path.exists() and not self.path.is_file():
+            raise AlignmentsError(
+                f"{self.path}: is a pipe or device, and alignments are read twice; write them to a "
+                "file first"
+            )
         try:
             with open(self.path, "rb") as stream:
                 is_cram = stream.read(4) == b"CRAM"
