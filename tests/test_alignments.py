@@ -370,6 +370,25 @@ def test_damaged_files_are_refused(world: World, places: Placements, tmp_path: P
             results(path, world, tmp_path)
 
 
+@pytest.mark.parametrize("form", ["bam", "sam"])
+def test_damage_in_the_middle_is_told_once_and_as_such(
+    form: str, world: World, places: Placements, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write_sam(tmp_path / "x.sam", sam_text(world, sam_records(world, places)))
+    if form == "bam":
+        sam, path = path, tmp_path / "x.bam"
+        pysam.samtools.view("-b", "-o", str(path), str(sam), catch_stdout=False)
+    data = bytearray(path.read_bytes())
+    for middle in (len(data) // 2, len(data) * 9 // 10):
+        damaged = bytearray(data)
+        damaged[middle : middle + 2000] = b"\tx" * 1000
+        path.write_bytes(damaged)
+        with pytest.raises(AlignmentsError, match=r"truncated or malformed, make it again"):
+            results(path, world, tmp_path)
+    assert capfd.readouterr().err == ""
+    assert pysam.get_verbosity() > 0
+
+
 # ---------------------------------------------------------------- PAF
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -61,6 +61,9 @@ _BUCKET_BYTES = 8 << 20
 
 _MAX_FILES = 256
 """Scratch files open at a time; the usual limit of a process is 1024."""
+
+_SCRATCH_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What cannot be the fault of a file that is read."""
 
 _CANDIDATES_PER_RUN = 100_000
 
@@ -320,7 +323,7 @@ class _BamSource:
         if is_cram:
             self.reference = scratch / "reference.fa"
             _write_fasta(self.reference, contigs)
-        with self.open() as alignments:
+        with self.records() as alignments:
             self.contig = _match_references(
                 self.path, alignments.references, alignments.lengths, contigs
             )
@@ -344,6 +347,27 @@ class _BamSource:
         finally:
             pysam.set_verbosity(verbosity)
 
+    @contextmanager
+    def records(self) -> Iterator[Any]:
+        """Open the file for a ``with`` block; closing it hides no error of the block."""
+        alignments = self.open()
+        verbosity = pysam.set_verbosity(0)  # the error says it all
+        try:
+            try:
+                yield alignments
+            except BaseException:
+                with suppress(OSError, ValueError):  # says again that the file is damaged
+                    alignments.close()
+                raise
+            try:
+                alignments.close()
+            except (OSError, ValueError) as error:
+                raise AlignmentsError(
+                    f"{self.path}: {error}; the file is truncated or malformed, make it again"
+                ) from error
+        finally:
+            pysam.set_verbosity(verbosity)
+
     def failed(self, record: int, error: Exception) -> AlignmentsError:
         """Return the error for a record that cannot be read."""
         return AlignmentsError(
@@ -353,7 +377,7 @@ class _BamSource:
 
     def name_of(self, record: int) -> str:
         """Return the name of a record, for messages."""
-        with self.open() as alignments:
+        with self.records() as alignments:
             for number, alignment in enumerate(alignments):
                 if number == record:
                     return str(alignment.query_name)
@@ -435,7 +459,7 @@ def _iter_rows(source: _BamSource) -> Iterator[np.ndarray]:
     names: list[str] = []
     values: list[tuple[int, ...]] = []
     record = -1
-    with source.open() as alignments:
+    with source.records() as alignments:
         try:
             for alignment in alignments:
                 record += 1
@@ -631,7 +655,7 @@ def _collect_bases(
         outputs: list[IO[bytes]] = [
             open_files.enter_context(open(path, "wb")) for path in texts.paths
         ]
-        alignments = open_files.enter_context(source.open())
+        alignments = open_files.enter_context(source.records())
         try:
             for number, alignment in enumerate(alignments):
                 if number != target:
@@ -650,7 +674,7 @@ def _collect_bases(
                     break
                 target = records[at]
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            if isinstance(error, OSError) and error.errno in _SCRATCH_ERRORS:
                 raise  # of the scratch files
             raise source.failed(number + 1, error) from error
     if at < len(records):

@@ -418,14 +418,16 @@ class ContigParser {
 
   [[noreturn]] static void not_fasta(u8 c) {
     throw ParseError("not FASTA: it begins with " + shown_character(c) + ", not with '>'" +
-                     (c == '@' ? " (it looks like FASTQ: are these the reads?)" : ""));
+                     (c == '@' ? " (it looks like FASTQ: are these the reads?)" : "") +
+                     "; give the contigs as FASTA");
   }
 
   [[noreturn]] void foreign(u8 c) const {
     if (!records()) not_fasta(c);
-    throw ParseError(record() + " holds " + shown_character(c) +
-                     " in its sequence; only the letters of nucleotides may stand there" +
-                     (c == '\r' ? "; convert the line ends to LF" : ""));
+    throw ParseError(
+        record() + " holds " + shown_character(c) +
+        " in its sequence; only the letters of nucleotides may stand there, so " +
+        (c == '\r' ? "convert the line ends to LF" : "get the file again or remove the character"));
   }
 
   void end_line() {
@@ -617,7 +619,8 @@ class ReadParser {
       if (format_ == 0) {
         if (*p != '@' && *p != '>') {
           throw ParseError("neither FASTQ nor FASTA: it begins with " + shown_character(*p) +
-                           ", not with '@' or '>'");
+                           ", not with '@' or '>'; give reads as FASTQ or FASTA (alignments "
+                           "belong to --bam or --paf)");
         }
         format_ = *p;
       }
@@ -735,7 +738,8 @@ class ReadParser {
     if (at >= 0) {
       fail(record.name, record.name_length,
            "holds " + shown_character(record.base[at]) +
-               " in its sequence; only the letters of nucleotides may stand there");
+               " in its sequence; only the letters of nucleotides may stand there, so get the "
+               "file again or remove the read");
     }
     ++reads_;
     bases_ += length;
@@ -754,7 +758,8 @@ class ReadParser {
                        shown_character(*p) + ", not with '@'" +
                        (records_ ? "; the last whole record is number " + std::to_string(records_) +
                                        last_whole_name()
-                                 : ""));
+                                 : "") +
+                       "; the file is damaged or holds other records, get it again");
     }
     had_carriage_return_ = false;
     u8* const header_end = newline(p);
@@ -807,7 +812,8 @@ class ReadParser {
   u8* read_fasta(u8* p, bool final, Record* record) {
     if (*p != '>') {
       throw ParseError("record " + std::to_string(records_ + 1) + " begins with " +
-                       shown_character(*p) + ", not with '>'");
+                       shown_character(*p) +
+                       ", not with '>'; a file is either FASTA or FASTQ, so divide it");
     }
     had_carriage_return_ = false;
     u8* header_end = newline(p);
@@ -990,7 +996,8 @@ class DumpParser {
       p = find_space(p, end);
       field->end = p;
       if (p < end && !is_blank(*p)) {
-        throw ParseError("holds the control character " + shown_character(*p));
+        throw ParseError("holds the control character " + shown_character(*p) +
+                         "; the dump is damaged, make it again");
       }
       return true;
     }
@@ -1072,24 +1079,26 @@ class DumpParser {
           !fields.next(&right)) {
         throw ParseError(
             "ends too early; a line is: id sequence depth n_left n_right, then read_id bases "
-            "qualities for each read");
+            "qualities for each read: make the dump again");
       }
       if (!parse_depth(depth.begin, depth.end, &contig.depth)) {
         throw ParseError("has the depth " + shown(depth.begin, depth.size()) +
-                         "; it must be a finite number, not negative");
+                         "; it must be a finite number, not negative: make the dump again");
       }
       if (!parse_count(left.begin, left.end, &contig.left) ||
           !parse_count(right.begin, right.end, &contig.right)) {
         throw ParseError("promises " + shown(left.begin, left.size()) + " left and " +
                          shown(right.begin, right.size()) +
-                         " right reads; these must be whole numbers");
+                         " right reads; these must be whole numbers: make the dump again");
       }
       for (i64 i = 0; i < contig.left; ++i) parse_read(&fields, contig, i, true, block);
       for (i64 i = 0; i < contig.right; ++i) parse_read(&fields, contig, i, false, block);
       Span more;
       if (fields.next(&more)) {
         throw ParseError("promises " + promised(contig) + " but goes on with '" +
-                         shown(more.begin, more.size()) + "' after them");
+                         shown(more.begin, more.size()) +
+                         "' after them; every read has a name, bases and qualities: make the dump "
+                         "again");
       }
     } catch (const ParseError& error) {
       throw ParseError("(contig " + shown(contig.name.begin, contig.name.size()) + ") " +
@@ -1135,13 +1144,14 @@ class DumpParser {
     const std::string read = "read " + shown(name.begin, name.size());
     Span quality;
     if (!fields->next(&quality)) {
-      throw ParseError(read + " has no qualities; the line is cut short");
+      throw ParseError(read + " has no qualities; the line is cut short, make the dump again");
     }
     const i64 at = first_outside(quality.begin, quality.size(), phred_offset_, kHighestQuality);
     if (at >= 0) throw ParseError(read + " " + bad_quality(quality.begin[at], phred_offset_));
     throw ParseError(read + " has " + std::to_string(length) + " bases but " +
                      std::to_string(quality.size()) +
-                     " qualities; an empty read or one of unequal lengths is not allowed");
+                     " qualities; an empty read or one of unequal lengths is not allowed: make "
+                     "the dump again");
   }
 
   // Keeps the ids of the whole file; gives the first that is used twice.
@@ -1215,7 +1225,8 @@ class DumpParser {
       name += contig.name.size();
       const i64 at = block->tally.add(contig.bases.begin, contig.bases.size());
       if (at >= 0) {
-        return fail(shown_character(contig.bases.begin[at]) + " in the contig's sequence");
+        return fail(shown_character(contig.bases.begin[at]) +
+                    " in the contig's sequence; the dump is damaged, make it again");
       }
       for (i64 r = 0; r < contig.left + contig.right; ++r, ++source, ++read) {
         out->end[read] = 2 * (contigs_ + i) + (r >= contig.left);
@@ -1229,7 +1240,7 @@ class DumpParser {
         const i64 foreign = tally.add(source->base, source->length);
         if (foreign >= 0) {
           return fail(shown_character(source->base[foreign]) + " in the bases of its read number " +
-                      std::to_string(r + 1));
+                      std::to_string(r + 1) + "; the dump is damaged, make it again");
         }
       }
     }

@@ -29,11 +29,16 @@ BLOCK_BYTES = 4 << 20
 
 _BLOCKS_AHEAD = 2
 _LONGEST_MAGIC = 6
+_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_PIECE = 256 << 10  # bytes, compressed and not: measured fastest
 
 
 class DamagedStreamError(Exception):
     """The file ended too early or cannot be decompressed; says which."""
+
+
+class _TrailingDataError(Exception):
+    """Something that is not gzip stands behind a whole member."""
 
 
 class _Stream(Protocol):
@@ -59,6 +64,8 @@ class _GzipStream:
                     if not rest:
                         return 0
                     rest = rest.lstrip(b"\0")
+                if not (rest[:2] + self._file.peek(1)[:1]).startswith(_GZIP_MAGIC):
+                    raise _TrailingDataError
                 self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
             else:
                 rest = self._file.read(_GZIP_PIECE) if self._member.needs_input else b""
@@ -73,7 +80,7 @@ class _GzipStream:
 def _decompressed(file: io.BufferedReader) -> _Stream:
     """Wrap ``file`` by what its first bytes say; its name does not matter."""
     start = file.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC]
-    if start.startswith(b"\x1f\x8b"):
+    if start.startswith(_GZIP_MAGIC):
         return _GzipStream(file)
     if start.startswith(b"BZh"):
         return bz2.BZ2File(file)
@@ -203,6 +210,11 @@ def _what_is_wrong(problem: BaseException) -> str:
     """Say in a user's words why a stream cannot be read on."""
     if isinstance(problem, EOFError):
         return "the compressed file is cut short (truncated)"
+    if isinstance(problem, _TrailingDataError):
+        return (
+            "other data stand after the end of the compressed data (trailing garbage), so the file "
+            "may be damaged; if it is not, compress its text anew (gzip -dc FILE | gzip > NEW)"
+        )
     if isinstance(problem, OSError) and problem.errno is not None:
         return f"the file cannot be read on: {problem.strerror}"
     return f"the compressed data are damaged ({problem})"
