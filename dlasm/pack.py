@@ -108,7 +108,8 @@ def count_candidates(
     """
     counts = np.zeros(2 * n_contigs, dtype=np.int64)
     for run in runs:
-        counts += np.bincount(run.end[_within_reach(run, reach)], minlength=2 * n_contigs)
+        end, first = _groups(run.end[_within_reach(run, reach)])
+        counts[end] += np.diff(first)
     return counts
 
 
@@ -130,9 +131,8 @@ def packed_words_per_end(
     words = np.zeros(2 * n_contigs, dtype=np.int64)
     for run in runs:
         keep = _within_reach(run, reach)
-        size = np.diff(run.word_offset)[keep]
-        # float64 weights are exact up to 2^53 words
-        words += np.bincount(run.end[keep], weights=size, minlength=2 * n_contigs).astype(np.int64)
+        end, first = _groups(run.end[keep])
+        words[end] += np.diff(_offsets(np.diff(run.word_offset)[keep])[first])
     return words
 
 
@@ -143,6 +143,7 @@ def pack_partition(
     reach: Sequence[float],
     depth: np.ndarray,
     max_reads: int = MAX_READS,
+    candidates: np.ndarray | None = None,
 ) -> PackedPartition:
     """Gather the ends of some contigs and their candidate reads.
 
@@ -160,6 +161,8 @@ def pack_partition(
         float64, shape of all contigs: mean read coverage.
     max_reads : int
         Candidate reads used per end, the first ones.
+    candidates : numpy.ndarray, optional
+        int64, shape (2 * all contigs,), from :func:`count_candidates`; counted again by default.
 
     Returns
     -------
@@ -168,9 +171,12 @@ def pack_partition(
     """
     contig_index = np.ascontiguousarray(contig_index, dtype=np.int64)
     ends = (2 * contig_index[:, None] + np.arange(2)).ravel()
-    count = np.zeros(len(ends), dtype=np.int64)
-    for run in runs:
-        _cpu.count_candidates(run.end, run.distance, reach[run.library], ends, count)
+    if candidates is not None:
+        count = candidates[ends]
+    else:
+        count = np.zeros(len(ends), dtype=np.int64)
+        for run in runs:
+            _cpu.count_candidates(run.end, run.distance, reach[run.library], ends, count)
     read_start = _offsets(np.minimum(count, max_reads))
 
     length = np.empty(read_start[-1], dtype=np.int32)
@@ -228,6 +234,15 @@ def pack_partition(
 def _within_reach(run: CandidateRun, reach: Sequence[float]) -> np.ndarray:
     """Whether candidates count, now that the insert size is known; bool, a value per candidate."""
     return run.distance < reach[run.library]  # overhanging reads have distance -1
+
+
+def _groups(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different values of ascending ends, where each begins, and the end of the last.
+
+    What is done per run must not cost time per contig: there are many of both.
+    """
+    first = np.flatnonzero(np.diff(ends, prepend=-1))
+    return ends[first], np.append(first, len(ends))
 
 
 def _offsets(sizes: np.ndarray) -> np.ndarray:
