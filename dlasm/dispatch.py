@@ -12,6 +12,7 @@ again is known by number.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections import Counter, deque
@@ -23,7 +24,7 @@ from dlasm.errors import ClusterError
 from dlasm.partition import Plan
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, Worker
 
 __all__ = ["PartitionSource", "SequenceSource", "Task", "TaskSource", "run_tasks"]
 
@@ -40,6 +41,10 @@ WORKERS_WAIT_SECONDS = 60.0
 
 RESULT_SECONDS = 10.0
 """How long to wait for a few figures from the worker that computed them."""
+
+
+STOP_SECONDS = 15.0
+"""How long to wait for running tasks, which cannot be stopped, when a run fails."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,32 @@ def run_tasks(
     finally:
         if flying:
             client.cancel(list(flying), force=True)
+            _wait_until_idle(client, {address for _, address in flying.values()}, run)
+
+
+def _wait_until_idle(client: Client, addresses: set[str], run: str) -> None:
+    """Wait for a while until no worker has a task of this run any more."""
+    until = time.monotonic() + STOP_SECONDS
+
+    def wait() -> None:
+        try:
+            while time.monotonic() < until:
+                left = client.run(_count_active, run, workers=list(addresses), on_error="ignore")
+                if not any(left.values()):
+                    return
+                time.sleep(0.1)
+        except Exception:
+            log.info("the workers were not waited for", exc_info=True)
+
+    # a worker that does not answer must not keep the run from ending
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    waiter.join(STOP_SECONDS)
+
+
+def _count_active(run: str, dask_worker: Worker) -> int:
+    """On a worker: how many tasks of a run are running."""
+    return sum(str(key).endswith(run) for key in list(dask_worker.active_keys))
 
 
 class _LostError(Exception):
