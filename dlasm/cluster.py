@@ -6,8 +6,9 @@ import logging
 import multiprocessing
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "check_guard",
     "check_workers",
     "connect",
     "cpu_pools",
@@ -42,13 +44,33 @@ CONNECT_SECONDS = 20
 GUARD = """a script that starts a cluster needs a guard, as its workers import it again:
 
     if __name__ == "__main__":
-        with dlasm.local_cluster() as client:
+        with dlasm.local_cluster() as client:  # or dlasm.extend(..., workers=2)
             dlasm.extend(..., client=client)"""
 
 
 def usable_cpus() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def check_guard() -> None:
+    """Refuse to start a cluster in a worker that is being started.
+
+    Raises
+    ------
+    ClusterError
+        If this process imports the script that started it.
+    """
+    if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+        raise ClusterError(GUARD)
+
+
+def _may_lack_guard() -> bool:
+    """Whether the program is a script, which workers import again."""
+    main = sys.modules.get("__main__")
+    is_module = getattr(main, "__spec__", None) is not None
+    # the command is a script too, but has its guard and no such ending
+    return not is_module and str(getattr(main, "__file__", None)).endswith(".py")
 
 
 @contextmanager
@@ -88,10 +110,7 @@ def local_cluster(
     ClusterError
         If the cluster cannot be started.
     """
-    if multiprocessing.current_process().name != "MainProcess" and getattr(
-        multiprocessing.process.current_process(), "_inheriting", False
-    ):
-        raise ClusterError(GUARD)
+    check_guard()
     from distributed import Client, LocalCluster
 
     cpus = usable_cpus()
@@ -114,7 +133,7 @@ def local_cluster(
     except (OSError, RuntimeError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"a cluster of {workers} workers cannot be started on this machine ({error}); "
-            "--workers 0 does without one"
+            "--workers 0 does without one" + (f". Also, {GUARD}" if _may_lack_guard() else "")
         ) from error
     with cluster, Client(cluster) as client:
         if dashboard and not quiet:
@@ -233,10 +252,8 @@ def dashboard_hint(client: Client) -> str:
 
 def span(name: str) -> Any:
     """Return a context in which tasks belong to a span of the dashboard."""
-    try:
-        from distributed import span as dask_span
-    except ImportError:  # before distributed 2023.6
-        return nullcontext()
+    from distributed import span as dask_span
+
     return dask_span(name)
 
 
