@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dlasm._version import __version__
 
 if TYPE_CHECKING:
-    from dlasm import errors
+    from dlasm import arrays, errors, testing
     from dlasm.cluster import connect, local_cluster
     from dlasm.params import WalkParams
     from dlasm.pipeline import Run, extend, open_run
@@ -21,12 +21,16 @@ __all__ = [
     "Run",
     "WalkParams",
     "__version__",
+    "arrays",
     "connect",
     "errors",
     "extend",
     "local_cluster",
     "open_run",
+    "testing",
 ]
+
+_MODULES = ("arrays", "errors", "testing")
 
 _HOMES = {
     "Run": "dlasm.pipeline",
@@ -39,8 +43,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("dlasm.errors")
+    if name in _MODULES:
+        return import_module(f"dlasm.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'dlasm' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
