@@ -16,6 +16,7 @@ from dlasm._version import __version__
 from dlasm.errors import DlasmError, ParameterError
 from dlasm.partition import PARTITION_BYTES
 from dlasm.report import Progress
+from dlasm.state import PREVIOUS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,11 @@ class _Commands(click.Group):
             _traceback_if_verbose(ctx)
             click.echo(f"Error: {error}", err=True)
             ctx.exit(2 if isinstance(error, ParameterError) else 1)
+        except OSError as error:
+            _traceback_if_verbose(ctx)
+            where = f"{error.filename}: " if error.filename else ""
+            click.echo(f"Error: {where}{error.strerror or error}", err=True)
+            ctx.exit(1)
         except Exception as error:
             _traceback_if_verbose(ctx)
             click.echo(
@@ -432,8 +438,10 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
 
     from dlasm.pipeline import summary_rows
 
-    console = Console(highlight=False)
-    table = Table(title=f"{path}", title_justify="left")
+    # paths are printed as they are: no markup, no line breaks
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(f"{path}")
+    table = Table()
     for name, justify in (("", "left"), ("before", "right"), ("after", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for row in summary_rows(summary):
@@ -449,23 +457,26 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
         + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcomes.items())
     )
     for library in summary["libraries"]:
-        if "insert" in library:
+        if "insert" in library and _insert_is_used(library):
             insert = library["insert"]
             console.print(
                 f"insert size of {', '.join(library['paths'])}: {insert['mean']:.0f} +- "
-                f"{insert['sd']:.0f} ({insert['source']})",
-                soft_wrap=True,
+                f"{insert['sd']:.0f} ({insert['source']})"
             )
     for warning in summary["warnings"] if warnings else ():
-        console.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"Warning: {warning}", style="yellow")
     stages = summary["stages"]
-    seconds = sum(stage["seconds"] for stage in stages.values())
     peak = max(
         max(stage["peak_rss_bytes"], stage.get("worker_peak_rss_bytes", 0))
         for stage in stages.values()
     )
-    console.print(f"{seconds:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
+    console.print(f"{summary['seconds']:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
     console.print(f"written: {path / 'extended.fasta'}, extensions.tsv, summary.json, results.zarr")
+
+
+def _insert_is_used(library: Mapping[str, Any]) -> bool:
+    """Whether a library's insert size is used; that of single reads is only a default."""
+    return library["kind"] not in ("single", "BAM") or library["insert"]["source"] == "given"
 
 
 def _print_arrays(run: Any) -> None:
@@ -492,15 +503,20 @@ def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:
     click.echo(f"{path}: not finished (begun {state['started']} by dlasm {state['version']})")
     for name, stage in state["stages"].items():
         click.echo(f"  {name}: done in {stage['seconds']:.1f} s")
-    candidates = path / "work" / "candidates"
+    work = path / state["work"]
+    candidates = work / "candidates"
     if candidates.is_dir() and "candidates" not in state["stages"]:
-        count = sum(1 for run in candidates.rglob("end.npy") if not run.parent.name.startswith("."))
+        count = sum(1 for _ in candidates.rglob("[0-9]*.run"))
         click.echo(f"  candidates: {count} batches so far")
-    partitions = path / "work" / "partitions"
+    partitions = work / "partitions"
     if partitions.is_dir():
         count = sum(1 for _ in partitions.glob("[0-9]*.npz"))
         click.echo(f"  extend: {count} of {state['stages']['plan']['partitions']} partitions")
     click.echo("  continue it with the same command and --resume")
+    if (path / PREVIOUS / "run.json").is_file():
+        click.echo(
+            f"  it is to replace a finished run, which is kept in {path / PREVIOUS} until then"
+        )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import operator
 import os
 import platform
 import sys
@@ -28,6 +29,7 @@ import numpy as np
 
 from dlasm import params as defaults
 from dlasm._version import __version__
+from dlasm.atomic import whole_file, whole_folder, write_json
 from dlasm.errors import (
     CandidatesError,
     ContigsError,
@@ -48,24 +50,23 @@ from dlasm.report import (
     write_extensions,
     write_fasta,
 )
-from dlasm.runs import write_run_folder
+from dlasm.runs import write_run_file
 from dlasm.state import RunFolder, identify_input, read_state
 from dlasm.store import finalise, has_partition, open_results
 from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
 from dlasm.work import (
-    RunFolders,
+    RunFiles,
     forget_job,
     open_contigs,
     open_job,
     read_json,
-    whole_folder,
     write_batch,
     write_contigs,
     write_job,
-    write_json,
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
     from distributed import Client
 
     from dlasm.io.alignments import PafPlacer
@@ -173,9 +174,9 @@ def extend(
     partition_bytes : int
         Packed bytes that a partition aims at; does not change the result.
     force : bool
-        Replace an earlier run in ``output``.
+        Replace an earlier run in ``output``; a finished one is kept until the new one is, too.
     resume : bool
-        Go on with an earlier run in ``output``.
+        Go on with an earlier run in ``output``. Not with ``force``.
     progress : Progress, optional
         Is told how far the run is; by default only warnings are given.
     command : sequence of str, optional
@@ -218,12 +219,24 @@ def extend(
         max_reads=max_reads,
         bin_limit=bin_limit,
     )
+    partition_bytes = _whole("partition bytes", partition_bytes)
+    threads = None if threads is None else _whole("threads", threads)
+    workers = workers if workers == "auto" else _whole("workers", workers)
+    if force and resume:
+        raise ParameterError(
+            "force and resume contradict each other: one replaces the run in the output folder, "
+            "the other continues it"
+        )
     if partition_bytes < 1:
         raise ParameterError(f"partition bytes are {partition_bytes}; they must be at least 1")
     if threads is not None and threads < 1:
         raise ParameterError(f"threads are {threads}; there must be at least 1")
-    if workers != "auto" and (not isinstance(workers, int) or workers < 0):
+    if isinstance(workers, int) and workers < 0:
         raise ParameterError(f"workers are {workers!r}; give a number from 0, or 'auto'")
+    if client is None and workers != 0:
+        from dlasm.cluster import check_guard
+
+        check_guard()
     inputs = options.identify()
     _refuse_inputs_in(output, inputs)
     progress = progress or Progress()
@@ -250,11 +263,15 @@ def extend(
             if count:
                 from dlasm.cluster import dashboard_hint, local_cluster
 
-                client = stack.enter_context(
-                    local_cluster(
-                        count, threads, dashboard=dashboard, memory_limit=worker_memory, quiet=True
-                    )
+                cluster = local_cluster(
+                    count, threads, dashboard=dashboard, memory_limit=worker_memory, quiet=True
                 )
+                try:
+                    client = stack.enter_context(cluster)
+                except BaseException:
+                    if not folder.resumed:
+                        folder.discard()
+                    raise
                 threads = None  # the workers know theirs
                 if dashboard:
                     progress.note(dashboard_hint(client))
@@ -320,7 +337,7 @@ class Run:
         """Return the figures of ``summary.json``."""
         return read_json(self.path / "summary.json")
 
-    def extensions(self) -> Any:
+    def extensions(self) -> pd.DataFrame:
         """Return a pandas DataFrame with a row per contig end, as ``extensions.tsv`` has them.
 
         Columns: ``contig``, ``side`` (left, right), ``bases`` (appended), ``k`` (of the accepted
@@ -329,7 +346,7 @@ class Run:
         """
         return extensions_frame(self.results)
 
-    def contigs(self, *, sequences: bool = True) -> Any:
+    def contigs(self, *, sequences: bool = True) -> pd.DataFrame:
         """Return a pandas DataFrame with a row per contig, in input order.
 
         Columns: ``contig``, ``length``, ``left`` and ``right`` (bases appended),
@@ -438,7 +455,11 @@ class _Options:
                     "give reads (-1/-2, --interleaved or --single)"
                     + (" beside the PAF file" if paf is not None else " or a BAM file (--bam)")
                 )
-        start_k = defaults.DEFAULT_K if k is None else k
+        start_k = defaults.DEFAULT_K if k is None else _whole("k", k)
+        walk_limit = None if walk_limit is None else _whole("walk limit", walk_limit)
+        phred = _whole("phred offset", phred)
+        max_reads = _whole("reads per end", max_reads)
+        bin_limit = _whole("bin limit", bin_limit)
         WalkParams(start_k, walk_limit or defaults.DUMP_WALK_LIMIT, max_reads)
         if walk_limit is not None and walk_limit < 1:
             raise ParameterError(f"walk limit is {walk_limit}; it must be at least 1 base")
@@ -485,7 +506,22 @@ class _Options:
             ("PAF", self.paf, AlignmentsError),
             *(("reads", path, ReadsError) for library in self.libraries for path in library.paths),
         ]
-        return [identify_input(role, path, error) for role, path, error in files if path]
+        inputs = [identify_input(role, path, error) for role, path, error in files if path]
+        for about in inputs:
+            if about["role"] == "BAM" and about.get("pipe"):
+                raise AlignmentsError(
+                    f"{about['path']}: is a pipe, and alignments are read twice; write them to a "
+                    "file and give that"
+                )
+        return inputs
+
+
+def _whole(name: str, value: Any) -> int:
+    """Return a whole number, NumPy's too, as an int."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ParameterError(f"{name} is {value!r}; it must be a whole number") from None
 
 
 def _text(path: PathLike | None) -> str | None:
@@ -595,6 +631,12 @@ def _log_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
+_SYSTEM_ERRNOS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EDQUOT}
+)
+"""Faults of the machine that reading a file can meet: they do not make it a bad one."""
+
+
 @contextmanager
 def _explained(folder: RunFolder) -> Iterator[None]:
     """Say what an error of the system means for the run, and leave no result of bad input."""
@@ -602,6 +644,11 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         yield
     except InputError as error:
         log.info("failed", exc_info=True)
+        if cause := _system_error(error):
+            raise ResourceError(
+                f"{error}: the system says {cause.strerror!r}; put it right and continue with "
+                "--resume"
+            ) from error
         if folder.resumed:
             raise
         folder.discard()
@@ -631,6 +678,16 @@ def _explained(folder: RunFolder) -> Iterator[None]:
     except Exception:
         log.info("failed", exc_info=True)
         raise
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """Return the error of the system, not of the input, that an error comes from, if it does."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _SYSTEM_ERRNOS:
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _is_disk_full(error: OSError) -> bool:
@@ -738,13 +795,15 @@ class _Stages:
         self.progress.stage("candidates", unit="contigs")
         runs: list[Path] = []
         reads = 0
+        folder = self.work / "candidates"
+        folder.mkdir(exist_ok=True)
 
         def pieces() -> Iterator[Contigs]:
             nonlocal reads
             chunks = iter_dump(path, phred_offset=self.options.phred, threads=self._native_threads)
             for number, chunk in enumerate(chunks):
-                run = self.work / "candidates" / f"{number:07d}"
-                write_run_folder(run, chunk.run)
+                run = folder / f"{number:07d}.run"
+                write_run_file(run, chunk.run)
                 runs.append(run)
                 reads += len(chunk.run.end)
                 self.progress.advance(len(chunk.contigs))
@@ -833,9 +892,9 @@ class _Stages:
             nonlocal reused
             batches = iter_batches(library, counts=counts, phred_offset=self.options.phred)
             for number, batch in enumerate(batches):
-                run = folder / f"{number:07d}"
+                run = folder / f"{number:07d}.run"
                 runs.append(run)
-                if run.is_dir():
+                if run.is_file():
                     reused += 1
                     self.progress.advance(len(batch))
                 else:
@@ -952,6 +1011,7 @@ class _Stages:
         while True:
             self.progress.stage("candidates", unit="reads")
             folder = self.work / "candidates" / f"bam-{bound:.0f}"
+            folder.mkdir(parents=True, exist_ok=True)
             runs: list[Path] = []
             results = iter_bam_results(
                 path,
@@ -961,7 +1021,7 @@ class _Stages:
                 threads=self._native_threads,
             )
             for number, result in enumerate(results):
-                runs.append(folder / f"{number:07d}")
+                runs.append(folder / f"{number:07d}.run")
                 write_batch_result(runs[-1], result)
                 self.progress.advance(result.counts.get("reads", 0))
             facts = _Facts(runs)
@@ -1019,7 +1079,8 @@ class _Stages:
             for facts in _Facts(runs):
                 bases[facts.aligned_contig] += facts.aligned_bases
             depth[unknown] = (bases / np.maximum(contigs.lengths, 1))[unknown]
-        np.save(self.work / "depth.npy", depth)
+        with whole_file(self.work / "depth.npy") as file:
+            np.save(file, depth)
 
     # plan
 
@@ -1034,7 +1095,7 @@ class _Stages:
         if (self.work / "depth.npy").is_file():
             depth = np.load(self.work / "depth.npy")
         paths = [self.work / run for run in about["runs"]]
-        runs = RunFolders(paths)
+        runs = RunFiles(paths)
         counts = count_candidates(runs, about["reach"], len(contigs))
         words = packed_words_per_end(runs, about["reach"], len(contigs))
         bins = assign_bins(counts, self.options.bin_limit)
@@ -1164,6 +1225,8 @@ class _Stages:
             "command": state["command"],
             "started": state["started"],
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            # of this attempt; a run that was continued has more in its stages
+            "seconds": round(time.perf_counter() - self.folder.begun, 3),
             "parameters": self._parameters(),
             "depth_source": depth_source,
             **self._record("report")["figures"],

@@ -41,9 +41,10 @@ import numpy as np
 
 import dlasm._minimap as _minimap
 import dlasm.kernels._cpu as _cpu
-from dlasm.errors import DlasmError
+from dlasm.atomic import whole_file
+from dlasm.errors import DlasmError, StoreError
 from dlasm.params import DEFAULT_INSERT, HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
-from dlasm.runs import OVERHANG, CandidateRun, write_run_folder
+from dlasm.runs import OVERHANG, CandidateRun, write_run_file
 
 if TYPE_CHECKING:
     from dlasm.io.fasta import Contigs
@@ -384,8 +385,8 @@ def aligned_bases(places: Placements) -> tuple[np.ndarray, np.ndarray]:
     return contig, np.bincount(which, weights=span, minlength=len(contig)).astype(np.int64)
 
 
-def _rows(places: Placements, rows: np.ndarray) -> Placements:
-    """Return some rows of placements."""
+def select_rows(places: Placements, rows: np.ndarray) -> Placements:
+    """Return some rows of placements, by number or mask."""
     return Placements(**{f.name: getattr(places, f.name)[rows] for f in fields(Placements)})
 
 
@@ -437,11 +438,11 @@ def recruit_batch(
         )
     long_enough = batch.length[placements.read] >= MIN_READ_LENGTH
     if not long_enough.all():
-        placements = _rows(placements, np.flatnonzero(long_enough))
+        placements = select_rows(placements, np.flatnonzero(long_enough))
     counted = is_counted(placements, contig_lengths)
     best = _best_rows(placements, counted, contig_lengths)
-    placed = _rows(placements, best)
-    chosen = _rows(placements, best[counted[best]])
+    placed = select_rows(placements, best)
+    chosen = select_rows(placements, best[counted[best]])
     mate = np.arange(reads, dtype=np.int64) ^ 1 if batch.paired else None
     candidates = find_candidates(
         chosen, mate if paired_fr else None, batch.length, None, contig_lengths, bound
@@ -486,34 +487,29 @@ def recruit_batch(
 
 
 def facts_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the facts that belong to the run folder ``path`` are."""
+    """Return where the facts that belong to the run ``path`` are."""
     path = Path(path)
     return path.with_name(f"{path.name}.facts.npz")
 
 
 def write_batch_result(path: str | os.PathLike[str], result: BatchResult) -> None:
-    """Write the run to folder ``path`` and the facts beside it.
+    """Write the run to the file ``path`` and the facts beside it.
 
     The facts are whole before the run appears, so a run that is there has its facts.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    target = facts_path(path)
-    work = target.with_name(f".{target.name}.{os.getpid()}.wip")
     arrays = {f.name: getattr(result, f.name) for f in fields(BatchFacts) if f.name != "counts"}
     counts = np.frombuffer(json.dumps(result.counts).encode(), dtype=np.uint8)
-    with open(work, "wb") as stream:
+    with whole_file(facts_path(path)) as stream:
         np.savez(stream, counts=counts, **arrays)
-    work.replace(target)
-    write_run_folder(path, result.run)
+    write_run_file(path, result.run)
 
 
 def read_facts(path: str | os.PathLike[str]) -> BatchFacts:
-    """Read the facts that belong to the run folder ``path``.
+    """Read the facts that belong to the run ``path``.
 
     Raises
     ------
-    DlasmError
+    StoreError
         If they are missing or damaged.
     """
     source = facts_path(path)
@@ -521,8 +517,8 @@ def read_facts(path: str | os.PathLike[str]) -> BatchFacts:
         with np.load(source, allow_pickle=False) as arrays:
             values = {f.name: arrays[f.name] for f in fields(BatchFacts)}
         counts = {str(k): int(v) for k, v in json.loads(values.pop("counts").tobytes()).items()}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise DlasmError(
+    except (FileNotFoundError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise StoreError(
             f"{source}: not the facts of a run of candidate reads ({error}); "
             "remove the run and start again"
         ) from error

@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlasm.arrays import SIDES
+from dlasm.atomic import whole_file
 from dlasm.params import OUTCOMES
 from dlasm.store import Block, Results
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Progress", "extensions_frame", "figures", "n50", "write_extensions", "write_fasta"]
 
@@ -139,7 +143,7 @@ def write_extensions(
     _write_blocks(Path(path), results, header, text, advance, with_bases=False)
 
 
-def extensions_frame(results: Results) -> Any:
+def extensions_frame(results: Results) -> pd.DataFrame:
     """Return what :func:`write_extensions` writes as a pandas DataFrame."""
     import pandas as pd
 
@@ -160,7 +164,7 @@ def extensions_frame(results: Results) -> Any:
     )
 
 
-def contigs_frame(results: Results, *, sequences: bool = True) -> Any:
+def contigs_frame(results: Results, *, sequences: bool = True) -> pd.DataFrame:
     """Return a pandas DataFrame with a row per contig; see :meth:`dlasm.Run.contigs`."""
     import pandas as pd
 
@@ -284,15 +288,11 @@ def _write_blocks(
     with_bases: bool,
 ) -> None:
     """Write a file block by block; it takes its name when it is whole."""
-    work = path.with_name(f".{path.name}.wip")
-    with open(work, "wb") as file:
+    with whole_file(path, sync=True) as file:
         file.write(header)
         for block in results.blocks(with_bases=with_bases):
             file.write(text(block).data)
             advance(len(block))
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(path)
 
 
 def _join(columns: Sequence[Ragged]) -> Ragged:

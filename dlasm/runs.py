@@ -3,22 +3,28 @@
 A run holds the candidate reads that one chunk of the input gave, sorted by contig end and, within
 an end, in input order. Read one after the other, runs give the candidates of every end in the order
 of algorithm section 6.5, so packing a partition is an external merge without a sort of the reads.
-A run is a folder of ``.npy`` files that appears under its final name only when it is whole.
+A run is one file, since a process may have only so many open: the magic bytes, how many values each
+array has, then the arrays as they are in memory. It appears under its name only when it is whole.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dlasm.arrays import validate
-from dlasm.errors import CandidatesError
+from dlasm.arrays import GROUPS, validate
+from dlasm.atomic import whole_file
+from dlasm.errors import StoreError
 
-__all__ = ["OVERHANG", "CandidateRun", "open_run_folder", "write_run_folder"]
+__all__ = ["OVERHANG", "CandidateRun", "open_run_file", "write_run_file"]
+
+MAGIC = b"dlasmrun"
+
+ALIGNMENT = 64
+"""Bytes to whose multiples arrays are aligned in the file."""
 
 OVERHANG = -1
 """``distance`` of a candidate that itself hangs over its contig end."""
@@ -57,55 +63,71 @@ class CandidateRun:
     library: int = 0
 
 
-_ARRAYS = tuple(field.name for field in fields(CandidateRun) if field.name != "library")
+_SPECS = GROUPS["candidates"]
 
 
-def write_run_folder(path: str | os.PathLike[str], run: CandidateRun) -> None:
-    """Write ``run`` to the folder ``path``, which appears only when everything is in it.
+def write_run_file(path: str | os.PathLike[str], run: CandidateRun) -> None:
+    """Write ``run`` to the file ``path``, which appears only when everything is in it.
 
     Parameters
     ----------
     path : path-like
-        Folder to make; one that is already there is replaced.
+        File to write; one that is already there is replaced.
     run : CandidateRun
         The candidates; checked against the array registry.
     """
-    path = Path(path)
-    arrays = {name: np.ascontiguousarray(getattr(run, name)) for name in _ARRAYS}
-    arrays["library"] = np.asarray([run.library], dtype=np.int32)
+    arrays = {
+        name: np.asarray([run.library], dtype=np.int32)
+        if name == "library"
+        else np.ascontiguousarray(getattr(run, name))
+        for name in _SPECS
+    }
     validate("candidates", arrays)
-    work = path.with_name(f".{path.name}.{os.getpid()}.wip")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    for name, values in arrays.items():
-        np.save(work / f"{name}.npy", values)
-    shutil.rmtree(path, ignore_errors=True)
-    work.replace(path)
+    counts = np.array([len(values) for values in arrays.values()], dtype="<i8")
+    with whole_file(path) as file:
+        file.write(MAGIC + counts.tobytes())
+        for (begin, _), values in zip(_places(counts), arrays.values(), strict=True):
+            file.write(bytes(begin - file.tell()))
+            file.write(values.data)
 
 
-def open_run_folder(path: str | os.PathLike[str]) -> CandidateRun:
+def open_run_file(path: str | os.PathLike[str]) -> CandidateRun:
     """Open a run; its arrays are memory-mapped, so only what is read is loaded.
 
     Raises
     ------
-    CandidatesError
-        If a file of the run is missing or is not what it should be.
+    StoreError
+        If the file is missing or is not what it should be.
     """
     path = Path(path)
     try:
-        arrays = {name: _load(path / f"{name}.npy") for name in (*_ARRAYS, "library")}
-    except (OSError, ValueError) as error:
-        raise CandidatesError(
+        # plain arrays: a memmap subclass would be copied by native code that asks for an ndarray
+        file = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        head = len(MAGIC) + 8 * len(_SPECS)
+        if file[: len(MAGIC)].tobytes() != MAGIC or len(file) < head:
+            raise ValueError("it does not begin like one")
+        places = _places(file[len(MAGIC) : head].view("<i8"))
+        if len(file) != places[-1][1]:
+            raise ValueError(f"{len(file):,} bytes of {places[-1][1]:,}")
+    except (FileNotFoundError, ValueError) as error:
+        raise StoreError(
             f"{path}: not a whole run of candidate reads ({error}); remove it and run again"
         ) from error
+    arrays = {
+        name: file[begin:end].view(spec.dtype)
+        for (name, spec), (begin, end) in zip(_SPECS.items(), places, strict=True)
+    }
     validate("candidates", arrays)
     library = int(arrays.pop("library")[0])
     return CandidateRun(library=library, **arrays)
 
 
-def _load(path: Path) -> np.ndarray:
-    """Load one array, memory-mapped unless it is empty (which mmap refuses)."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:
-        return np.load(path, allow_pickle=False)
+def _places(counts: np.ndarray) -> list[tuple[int, int]]:
+    """Where arrays of so many values begin and end in the file, bytes."""
+    places = []
+    end = len(MAGIC) + counts.nbytes
+    for count, spec in zip(counts.tolist(), _SPECS.values(), strict=True):
+        begin = -(-end // ALIGNMENT) * ALIGNMENT
+        end = begin + count * np.dtype(spec.dtype).itemsize
+        places.append((begin, end))
+    return places

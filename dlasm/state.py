@@ -10,15 +10,18 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dlasm._version import __version__
-from dlasm.errors import InputError, OutputExistsError, ResumeError, StoreError
-from dlasm.work import read_json, write_json
+from dlasm.atomic import remove_tree, sync_folder, temporary_of, write_json
+from dlasm.errors import InputError, OutputExistsError, ResourceError, ResumeError, StoreError
+from dlasm.work import read_json
 
 __all__ = ["RUN_FORMAT", "RunFolder", "identify_input"]
 
@@ -34,16 +37,24 @@ SAMPLE_BYTES = 1 << 20
 OWN_FILES = frozenset(
     {
         "run.json",
-        "work",
         "results.zarr",
         "extended.fasta",
         "extensions.tsv",
         "summary.json",
     }
 )
-"""What dlasm writes in a run folder, beside the lock and the log."""
+"""What dlasm writes in a run folder, beside the lock, the log and the folder of the work."""
 
-_NOT_BEGUN: dict[str, Any] = {"state": "running", "stages": {}}
+PREVIOUS = ".previous"
+"""Where a finished run that is being replaced waits until the new one is finished, too."""
+
+_WORK = re.compile(r"work\.[0-9a-f]{32}")
+_REMOVED = re.compile(r"\.removed\.[0-9a-f]{32}")
+
+
+def _not_begun() -> dict[str, Any]:
+    """State of a run that has yet to begin."""
+    return {"state": "running", "stages": {}, "work": f"work.{uuid.uuid4().hex}"}
 
 
 def identify_input(
@@ -108,18 +119,22 @@ class RunFolder:
     Attributes
     ----------
     path, work : Path
-        The folder, and the one below it that is removed at the end.
+        The folder, and the one below it that is removed at the end. Its name is this run's alone: a
+        task that outlives the run must not write into the next one in the same folder.
     state : dict
         What ``run.json`` says.
     resumed : bool
         Whether an earlier attempt's state was taken over.
+    begun : float
+        When this attempt began, as :func:`time.perf_counter` has it.
     """
 
     def __init__(self, path: Path, state: dict[str, Any], lock: int, *, resumed: bool) -> None:
         self.path = path
-        self.work = path / "work"
+        self.work = path / state["work"]
         self.state = state
         self.resumed = resumed
+        self.begun = time.perf_counter()
         self._lock = lock
 
     @classmethod
@@ -146,9 +161,9 @@ class RunFolder:
         command : sequence of str
             What was run, for the record.
         force : bool
-            Replace an earlier run.
+            Replace an earlier run; a finished one is kept aside until this one is finished.
         resume : bool
-            Go on with an earlier run, if there is one.
+            Go on with an earlier run, if there is one. Not with ``force``.
 
         Raises
         ------
@@ -157,6 +172,8 @@ class RunFolder:
             writes it, or it is not a run and so is not to be removed.
         ResumeError
             If the earlier run had other options, inputs or another version.
+        ResourceError
+            If the folder cannot be made or written.
         """
         path = Path(path)
         if path.exists() and not path.is_dir():
@@ -164,21 +181,26 @@ class RunFolder:
         fresh = {
             "dlasm_run_format": RUN_FORMAT,
             "version": __version__,
-            "state": "running",
             "command": list(command),
             "started": _now(),
             "options": dict(options),
             "inputs": [dict(about) for about in inputs],
-            "stages": {},
+            **_not_begun(),
         }
-        path.mkdir(parents=True, exist_ok=True)
-        lock = _lock(path)
         try:
-            found = {
-                entry.name
-                for entry in path.iterdir()
-                if not entry.name.startswith((".removed.", ".run.json"))
-            } - {"lock", "dlasm.log"}
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _lock(path)
+        except OutputExistsError:
+            raise
+        except OSError as error:
+            raise ResourceError(
+                f"{path}: this folder cannot be made or written ({error.strerror or error}); "
+                "choose another output folder"
+            ) from error
+        try:
+            _restore_previous(path)
+            found = {entry.name for entry in path.iterdir() if not _is_left_over(entry.name)}
+            found -= {"lock", "dlasm.log"}
             if not found:
                 resume = force = False
             elif "run.json" not in found:
@@ -190,12 +212,16 @@ class RunFolder:
                     f"{path}: holds a run already; continue it with --resume, replace it with "
                     "--force, or choose another output folder"
                 )
-            if resume and not force:
+            if resume:
                 state = read_json(path / "run.json")
                 _check_same(path, state, fresh)
+                _remove_left_over(path)
                 return cls(path, state, lock, resumed=True)
-            if force and found:
+            if force and read_json(path / "run.json").get("state") == "finished":
+                _put_aside(path)
+            elif force:
                 _remove_run(path)
+            _remove_left_over(path)
             folder = cls(path, fresh, lock, resumed=False)
             folder.save()
             folder.work.mkdir()
@@ -219,13 +245,18 @@ class RunFolder:
 
     def finish(self) -> None:
         """Record that the run is finished, then drop what only an unfinished one needs."""
+        sync_folder(self.path)
         self.state["state"] = "finished"
         self.save()
-        shutil.rmtree(self.work, ignore_errors=True)
+        remove_tree(self.work)
+        remove_tree(self.path / PREVIOUS)
+        _remove_left_over(self.path)
 
     def discard(self) -> None:
-        """Remove everything that the run wrote: its input is not usable."""
+        """Remove everything that the run wrote, and put back what it was to replace."""
         _remove_run(self.path)
+        if _restore_previous(self.path):
+            return
         (self.path / "dlasm.log").unlink(missing_ok=True)
         (self.path / "lock").unlink(missing_ok=True)
         try:
@@ -272,18 +303,65 @@ def _lock(path: Path) -> int:
         os.close(lock)  # the run that held it removed it
 
 
+def _is_own(name: str) -> bool:
+    """Whether a name in a run folder is one of dlasm's; what is not stays where it is."""
+    return name in OWN_FILES or _WORK.fullmatch(name) is not None
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether a name in a run folder is what an attempt that was killed left half done."""
+    original = temporary_of(name)
+    return _REMOVED.fullmatch(name) is not None or (
+        original is not None and (original == PREVIOUS or _is_own(original))
+    )
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what attempts that were killed left half done."""
+    for entry in path.iterdir():
+        if _is_left_over(entry.name):
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
 def _remove_run(path: Path) -> None:
     """Remove a run's files; what is left if this is interrupted is a run that has yet to begin."""
     if (path / "run.json").is_file():
-        write_json(path / "run.json", {**read_json(path / "run.json"), **_NOT_BEGUN})
-    aside = path / f".removed.{os.getpid()}"
-    aside.mkdir(exist_ok=True)
-    entries = sorted(path.iterdir(), key=lambda entry: entry.name == "run.json")
-    for entry in entries:  # run.json last; what is not dlasm's stays
-        left_over = entry.name.endswith(".wip") or entry.name.startswith(".removed.")
-        if entry.name in OWN_FILES or (left_over and entry != aside):
+        write_json(path / "run.json", {**read_json(path / "run.json"), **_not_begun()})
+    aside = path / f".removed.{uuid.uuid4().hex}"
+    aside.mkdir()
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "run.json"):
+        if _is_own(entry.name):  # run.json last
             entry.rename(aside / entry.name)
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove_left_over(path)
+
+
+def _put_aside(path: Path) -> None:
+    """Keep a finished run until the one that replaces it is finished.
+
+    ``run.json`` goes first: without it nothing here is a run, and :func:`_restore_previous` puts
+    back as much as there is if this is interrupted.
+    """
+    aside = path / PREVIOUS
+    remove_tree(aside)
+    aside.mkdir()
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name != "run.json"):
+        if _is_own(entry.name):
+            entry.rename(aside / entry.name)
+
+
+def _restore_previous(path: Path) -> bool:
+    """Put a run back that was to be replaced, unless the one that replaces it is there."""
+    aside = path / PREVIOUS
+    if (path / "run.json").exists() or not (aside / "run.json").exists():
+        return False
+    for entry in sorted(aside.iterdir(), key=lambda entry: entry.name == "run.json"):
+        if _is_own(entry.name):  # run.json last
+            entry.rename(path / entry.name)
+    remove_tree(aside)
+    return True
 
 
 def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -348,6 +426,11 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     if not (path / "run.json").is_file():
+        if (path / PREVIOUS / "run.json").is_file():
+            raise StoreError(
+                f"{path}: replacing the run here was interrupted; run the same command again, "
+                f"which puts it back first (it is in {PREVIOUS} until then)"
+            )
         raise StoreError(f"{path}: is not the folder of a dlasm run (it holds no run.json)")
     state = read_json(path / "run.json")
     if state.get("dlasm_run_format") != RUN_FORMAT:

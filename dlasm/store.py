@@ -17,8 +17,6 @@ Layout of ``results.zarr``::
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +26,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dlasm.arrays import GROUPS, ArraySpec, validate
+from dlasm.arrays import GROUPS, SIDES, ArraySpec, validate
+from dlasm.atomic import whole_file, whole_folder
 from dlasm.errors import StoreError
 from dlasm.params import OUTCOMES
 from dlasm.partition import Plan
@@ -121,12 +120,8 @@ def write_partition(
         "outcome": extensions.outcome,
     }
     validate("results", arrays)
-    final = partition_path(folder, number)
-    # a retried task may run beside the one it replaces
-    work = final.with_name(f".{final.name}.{uuid.uuid4().hex}.wip")
-    with open(work, "wb") as file:
+    with whole_file(partition_path(folder, number)) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    work.replace(final)
 
 
 def read_partition(folder: str | os.PathLike[str], number: int) -> dict[str, np.ndarray]:
@@ -141,7 +136,7 @@ def read_partition(folder: str | os.PathLike[str], number: int) -> dict[str, np.
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in GROUPS["results"]}
-    except (OSError, KeyError, ValueError, BadZipFile) as error:
+    except (FileNotFoundError, KeyError, ValueError, BadZipFile) as error:
         raise StoreError(
             f"{path}: not a whole partition ({error}); remove this file and continue with --resume"
         ) from error
@@ -201,11 +196,24 @@ def finalise(
             f"{partitions}: partitions {_some(missing)} of {len(plan)} are missing; continue with "
             "--resume"
         )
-    path = Path(path)
-    work = path.with_name(f".{path.name}.wip")
-    shutil.rmtree(work, ignore_errors=True)
-    root = zarr.create_group(work, zarr_format=3, attributes={"dlasm_format": FORMAT, **attributes})
+    with whole_folder(path, sync=True) as work:
+        root = zarr.create_group(
+            work, zarr_format=3, attributes={"dlasm_format": FORMAT, **attributes}
+        )
+        _fill(root, partitions, plan, contigs, depth, bins, candidates, advance)
 
+
+def _fill(
+    root: Any,
+    partitions: str | os.PathLike[str],
+    plan: Plan,
+    contigs: Contigs,
+    depth: np.ndarray,
+    bins: np.ndarray,
+    candidates: np.ndarray,
+    advance: Callable[[int], None],
+) -> None:
+    """Write the arrays of a store; see :func:`finalise`."""
     group = root.create_group("contigs")
     for name, spec in GROUPS["contigs"].items():
         values = depth if name == "depth" else getattr(contigs, name)
@@ -233,8 +241,6 @@ def finalise(
         advance(end - begin)
     for appender in appenders.values():
         appender.close()
-    shutil.rmtree(path, ignore_errors=True)
-    work.replace(path)
 
 
 @dataclass(frozen=True)
@@ -412,10 +418,21 @@ def _create_array(group: Any, name: str, spec: ArraySpec, size: int) -> tuple[An
         shards=(shard,) if size > chunk else None,
         compressors=ZstdCodec(level=ZSTD_LEVEL),
         dimension_names=spec.dims,
-        attributes={"unit": spec.unit, "meaning": spec.meaning},
+        attributes={"unit": spec.unit, "meaning": spec.meaning, **_explanation(name, spec)},
         fill_value=0,
     )
     return array, shard
+
+
+def _explanation(name: str, spec: ArraySpec) -> dict[str, Any]:
+    """Return attributes that say what the codes and the places of values mean."""
+    explanation: dict[str, Any] = {}
+    if name == "outcome":
+        explanation["codes"] = list(OUTCOMES)  # code i is the name at place i
+    if spec.dims[0].startswith("ends"):
+        explanation["ends"] = "end = 2 * contig + side"
+        explanation["sides"] = list(SIDES)
+    return explanation
 
 
 def _write_array(group: Any, name: str, spec: ArraySpec, values: np.ndarray) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import threading
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlasm.errors import StoreError
 from dlasm.work import folder_version, open_batch, open_contigs, open_job
 
 if TYPE_CHECKING:
@@ -60,16 +61,29 @@ def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> 
     return Aligner(contigs, threads)
 
 
-@lru_cache(maxsize=1)
+_placer_lock = threading.Lock()
+_placers: dict[tuple[Any, ...], tuple[Contigs, Aligner | PafPlacer]] = {}
+"""At most one, with the arguments it was made from."""
+
+
 def _worker_placer(
-    work: Path,
-    version: tuple[Path, int, int],  # noqa: ARG001
-    paf: str | None,
-    threads: int,
+    work: Path, version: tuple[Path, int, int], paf: str | None, threads: int
 ) -> tuple[Contigs, Aligner | PafPlacer]:
-    """Contigs and what places reads on them, made once per process."""
-    contigs = open_contigs(work / "contigs")
-    return contigs, make_placer(work, contigs, paf, threads)
+    """Contigs and what places reads on them, made once per process, whatever its threads."""
+    key = (work, version, paf, threads)
+    with _placer_lock:
+        if key not in _placers:
+            _placers.clear()
+            contigs = open_contigs(work / "contigs")
+            _placers[key] = contigs, make_placer(work, contigs, paf, threads)
+        return _placers[key]
+
+
+def _forget_placer(work: Path) -> None:
+    """Free the index of a run whose reads are all placed; it may be larger than what follows."""
+    with _placer_lock:
+        for key in [key for key in _placers if key[0] == work]:
+            del _placers[key]
 
 
 def recruit_task(
@@ -91,7 +105,7 @@ def recruit_task(
     work : str
         The folder ``work`` of the run.
     batch_path, result_path : str
-        The spooled batch, and the folder to write.
+        The spooled batch, and the file to write.
     library : int
         Number of the library.
     paired : bool
@@ -114,11 +128,17 @@ def recruit_task(
 
     begin = time.perf_counter()
     reads = 0
-    if not Path(result_path).is_dir():  # this may be a second attempt
+    batch = None
+    if not Path(result_path).is_file():  # this may be a second attempt
+        try:
+            batch = open_batch(batch_path)
+        except (StoreError, FileNotFoundError):
+            if not Path(result_path).is_file():  # the first one may have ended just now
+                raise
+    if batch is not None:
+        reads = len(batch)
         version = folder_version(Path(work) / "contigs")
         contigs, placer = _worker_placer(Path(work), version, paf, native_threads(threads))
-        batch = open_batch(batch_path)
-        reads = len(batch)
         result = recruit_batch(
             batch,
             placer.place(batch),
@@ -161,9 +181,12 @@ def extend_task(
     from dlasm.store import write_partition
 
     begin = time.perf_counter()
+    _forget_placer(Path(work))
     job = open_job(Path(work))
     contig = job.plan.contigs(number)
-    packed = pack_partition(contig, job.contigs, job.runs, job.reach, job.depth, job.max_reads)
+    packed = pack_partition(
+        contig, job.contigs, job.runs, job.reach, job.depth, job.max_reads, job.candidates
+    )
     params = WalkParams(job.k, job.walk_limit, job.max_reads)
     extensions = extend_partition(engine, packed, params, native_threads(threads))
     candidates = job.candidates.reshape(-1, 2)[contig].ravel()

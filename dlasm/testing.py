@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dlasm.atomic import whole_folder
 from dlasm.errors import OutputExistsError, ParameterError, StoreError
 from dlasm.params import K_MAX, K_MIN, PHRED_OFFSET
 
@@ -184,23 +184,15 @@ def simulate_community(
     sequences, repeats = _make_genomes(rng, genomes, genome_length)
     genome_depth = depth * rng.uniform(0.6, 1.6, genomes)
 
-    work = output.with_name(f".{output.name}.{os.getpid()}.wip")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    with open(work / "genomes.fa", "wb") as file:
-        for number, sequence in enumerate(sequences):
-            file.write(b">g%02d\n%b\n" % (number, _BASES[sequence].tobytes()))
-    contigs = _write_contigs(work, rng, sequences, repeats, genome_depth)
-    pairs = _write_reads(
-        work, rng, sequences, genome_depth, read_length, (insert_mean, insert_sd), error_rate
-    )
-    if output.exists():
-        old = output.with_name(f".{output.name}.{os.getpid()}.old")
-        output.replace(old)
-        work.replace(output)
-        shutil.rmtree(old)
-    else:
-        work.replace(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(output) as work:
+        with open(work / "genomes.fa", "wb") as file:
+            for number, sequence in enumerate(sequences):
+                file.write(b">g%02d\n%b\n" % (number, _BASES[sequence].tobytes()))
+        contigs = _write_contigs(work, rng, sequences, repeats, genome_depth)
+        pairs = _write_reads(
+            work, rng, sequences, genome_depth, read_length, (insert_mean, insert_sd), error_rate
+        )
     return Community(output, genomes, pairs, contigs)
 
 

@@ -1,26 +1,25 @@
-"""The folder ``work/`` of a run: what the stages leave there for the tasks and for a resumed run.
+"""The folder ``work.<id>/`` of a run: what stages leave there for tasks and for a resumed run.
 
 Everything in it is flat arrays in plain files, so workers memory-map what they need and tasks carry
-nothing but paths and numbers. A folder appears under its name only when it is whole.
+nothing but paths and numbers. A folder appears under its name only when it is whole. Every run has
+an ``<id>`` of its own, so that a task that outlives its run cannot write into the next one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from dlasm.atomic import whole_folder, write_json
 from dlasm.errors import StoreError
 from dlasm.partition import Plan
-from dlasm.runs import CandidateRun, open_run_folder
+from dlasm.runs import CandidateRun, open_run_file
 
 if TYPE_CHECKING:
     from dlasm.io.fasta import Contigs
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Job",
-    "RunFolders",
+    "RunFiles",
     "forget_job",
     "open_batch",
     "open_contigs",
@@ -39,34 +38,7 @@ __all__ = [
 ]
 
 OPEN_RUNS = 64
-"""Runs kept open at a time: each takes seven file descriptors, of which a process has 1024."""
-
-
-@contextmanager
-def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a new folder to fill; it takes the place of ``path`` if the block ends without error."""
-    path = Path(path)
-    work = path.with_name(f".{path.name}.{uuid.uuid4().hex}.wip")
-    work.mkdir(parents=True)
-    try:
-        yield work
-        shutil.rmtree(path, ignore_errors=True)
-        work.rename(path)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-
-
-def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
-    """Write a JSON file that is at any moment either the old one or the new one."""
-    path = Path(path)
-    work = path.with_name(f".{path.name}.wip")
-    with open(work, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(path)
+"""Runs kept open at a time: each takes a file descriptor, of which a process has 1024, or 256."""
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -79,7 +51,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     try:
         return dict(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read ({error})") from error
 
 
@@ -153,7 +125,7 @@ def _map_file(path: Path, dtype: type) -> np.ndarray:
 
 
 def _map_array(path: Path) -> np.ndarray:
-    """Memory-map a ``.npy`` file, unless it is empty."""
+    """Memory-map a ``.npy`` file, unless it is empty, which mmap refuses."""
     try:
         return np.asarray(np.load(path, mmap_mode="r"))
     except ValueError:
@@ -194,12 +166,12 @@ def open_batch(path: str | os.PathLike[str]) -> ReadBatch:
 # -- runs of candidates ----------------------------------------------------------------------------
 
 
-class RunFolders(Sequence[CandidateRun]):
+class RunFiles(Sequence[CandidateRun]):
     """Runs in input order, opened when they are asked for; only some stay open."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         self.paths = [Path(path) for path in paths]
-        self._open = lru_cache(maxsize=OPEN_RUNS)(open_run_folder)
+        self._open = lru_cache(maxsize=OPEN_RUNS)(open_run_file)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -210,7 +182,7 @@ class RunFolders(Sequence[CandidateRun]):
     def __getitem__(self, index: slice) -> Sequence[CandidateRun]: ...
     def __getitem__(self, index: int | slice) -> CandidateRun | Sequence[CandidateRun]:
         if isinstance(index, slice):
-            return RunFolders(self.paths[index])
+            return RunFiles(self.paths[index])
         return self._open(self.paths[index])
 
 
@@ -218,7 +190,7 @@ class RunFolders(Sequence[CandidateRun]):
 
 
 class Job:
-    """What an extension task needs to know, opened from ``work/job``.
+    """What an extension task needs to know, opened from ``job`` in the folder of the work.
 
     Attributes
     ----------
@@ -232,7 +204,7 @@ class Job:
         float64, shape (contigs,). The depths to use, finite.
     contigs : Contigs
         All contigs, memory-mapped.
-    runs : RunFolders
+    runs : RunFiles
         All runs of candidates, in input order.
     reach : list of float
         Per library, the distance under which a mate projects, bases.
@@ -253,7 +225,7 @@ class Job:
         self.bins: np.ndarray = arrays["bins"]
         self.depth: np.ndarray = arrays["depth"]
         self.contigs = open_contigs(work / "contigs")
-        self.runs = RunFolders([work / run for run in about["runs"]])
+        self.runs = RunFiles([work / run for run in about["runs"]])
         self.reach: list[float] = about["reach"]
         self.k: int = about["k"]
         self.walk_limit: int = about["walk_limit"]

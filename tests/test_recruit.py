@@ -18,7 +18,7 @@ from reference_recruit import (
     reverse_complement,
 )
 
-from dlasm.errors import DlasmError
+from dlasm.errors import DlasmError, StoreError
 from dlasm.recruit import (
     Aligner,
     BatchFacts,
@@ -31,7 +31,7 @@ from dlasm.recruit import (
     summarise_library,
     write_batch_result,
 )
-from dlasm.runs import open_run_folder
+from dlasm.runs import open_run_file
 
 
 def random_places(rng: np.random.Generator, length: int, contigs: list[int]) -> list[Place]:
@@ -269,13 +269,21 @@ def test_results_are_saved_and_read_again(tmp_path) -> None:
         library=2,
         bound=500,
     )
-    path = tmp_path / "runs" / "run_00001"
+    path = tmp_path / "run_00001"
     write_batch_result(path, result)
     facts = read_facts(path)
     for field in dataclasses.fields(BatchFacts):
         np.testing.assert_array_equal(getattr(facts, field.name), getattr(result, field.name))
-    assert decode(open_run_folder(path)) == decode(result.run)
+    assert decode(open_run_file(path)) == decode(result.run)
     assert sorted(p.name for p in path.parent.iterdir()) == ["run_00001", "run_00001.facts.npz"]
+    whole = path.read_bytes()
+    for broken in (b"", whole[:40], whole[:-1], whole + b"x", b"x" + whole[1:]):
+        path.write_bytes(broken)
+        with pytest.raises(StoreError, match="not a whole run"):
+            open_run_file(path)
+    path.unlink()
+    with pytest.raises(StoreError, match="not a whole run"):
+        open_run_file(path)
     facts_path(path).write_bytes(facts_path(path).read_bytes()[:100])
     with pytest.raises(DlasmError, match="not the facts of a run"):
         read_facts(path)

@@ -50,7 +50,7 @@ MOMENTS = {
     "state": ("dlasm.state:write_json", 1),
     "contigs": ("dlasm.pipeline:write_contigs", 1),
     "first batch": ("dlasm.recruit:write_batch_result", 1),
-    "third batch": ("dlasm.recruit:write_run_folder", 3),
+    "third batch": ("dlasm.recruit:write_run_file", 3),
     "plan": ("dlasm.pipeline:write_job", 1),
     "first partition": ("dlasm.store:write_partition", 1),
     "third partition": ("dlasm.store:validate", 3),
@@ -112,7 +112,8 @@ def assert_same(run, whole) -> None:
     ours, theirs = run.summary(), whole.summary()
     assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
     assert not [path for path in run.path.rglob("*") if path.name.endswith(".wip")]
-    assert not (run.path / "work").exists()
+    assert not list(run.path.glob("work*"))
+    assert not (run.path / ".previous").exists()
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -135,14 +136,16 @@ def test_killed_twice(community, whole, tmp_path, monkeypatch):
 def test_killed_while_replacing_a_run(community, whole, tmp_path, monkeypatch):
     output = tmp_path / "o"
     shutil.copytree(whole.path, output)
-    run_until_killed(community, output, "dlasm.state:write_json", 2, mode="force")
+    run_until_killed(community, output, "dlasm.state:write_json", 1, mode="force")
+    with pytest.raises(StoreError, match="was interrupted"):
+        dlasm.open_run(output)
     assert_same(resume(community, output, monkeypatch), whole)
 
 
 def test_what_is_there_is_used(community, whole, tmp_path, monkeypatch):
     output = tmp_path / "o"
     run_until_killed(community, output, *MOMENTS["third batch"])
-    kept = sorted((output / "work" / "candidates").rglob("end.npy"))
+    kept = sorted(output.glob("work.*/candidates/*/*.run"))
     assert len(kept) == 2
     times = [path.stat().st_mtime_ns for path in kept]
 
@@ -154,7 +157,7 @@ def test_what_is_there_is_used(community, whole, tmp_path, monkeypatch):
         patched.setattr("dlasm.pipeline.finalise", interrupt)
         with pytest.raises(KeyboardInterrupt):
             resume(community, output, monkeypatch)
-    partitions = sorted((output / "work" / "partitions").glob("*.npz"))
+    partitions = sorted(output.glob("work.*/partitions/*.npz"))
     assert len(partitions) > 2
     partitions[1].unlink()
     computed = []

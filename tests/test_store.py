@@ -13,6 +13,7 @@ import dlasm.store as store
 from dlasm.arrays import GROUPS, validate
 from dlasm.errors import StoreError
 from dlasm.io.fasta import Contigs
+from dlasm.params import OUTCOMES
 from dlasm.partition import assign_bins, plan_partitions
 
 
@@ -148,7 +149,12 @@ def test_arrays_say_what_they_are(tmp_path):
             array = root[group][name]
             assert array.dtype == np.dtype(spec.dtype)
             assert array.metadata.dimension_names == spec.dims
-            assert dict(array.attrs) == {"unit": spec.unit, "meaning": spec.meaning}
+            assert dict(array.attrs).items() >= {"unit": spec.unit, "meaning": spec.meaning}.items()
+    assert root["results/outcome"].attrs["codes"] == list(OUTCOMES)
+    for name in ("outcome", "k", "candidates", "walk_offsets"):
+        assert root[f"results/{name}"].attrs["ends"] == "end = 2 * contig + side"
+        assert root[f"results/{name}"].attrs["sides"] == ["left", "right"]
+    assert "ends" not in root["contigs/depth"].attrs
 
 
 def test_a_missing_partition_is_named(tmp_path):

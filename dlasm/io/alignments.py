@@ -27,6 +27,7 @@ import pysam
 
 import dlasm._minimap as _minimap
 import dlasm.kernels._cpu as _cpu
+from dlasm.atomic import whole_file
 from dlasm.errors import AlignmentsError
 from dlasm.io.streams import BlockReader, DamagedStreamError
 from dlasm.params import HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
@@ -37,9 +38,9 @@ from dlasm.recruit import (
     Placements,
     aligned_bases,
     find_candidates,
-    first_bound,
     is_counted,
     pair_facts,
+    select_rows,
 )
 from dlasm.runs import OVERHANG, CandidateRun
 
@@ -133,7 +134,7 @@ def iter_bam_results(
     scratch: str | os.PathLike[str],
     library: int = 0,
     paired_fr: bool = True,
-    bound: float | None = None,
+    bound: float,
     threads: int = 1,
 ) -> Iterator[BatchResult]:
     """Read a BAM, SAM or CRAM file, in any order, as one library.
@@ -153,9 +154,8 @@ def iter_bam_results(
         Number of the library.
     paired_fr : bool
         Whether mates are projected.
-    bound : float, optional
-        Mates are projected over distances below this, bases; by default
-        :func:`~dlasm.recruit.first_bound` of a part of the reads taken at random.
+    bound : float
+        Mates are projected over distances below this, bases.
     threads : int
         Threads that decompress.
 
@@ -189,10 +189,8 @@ def iter_bam_results(
             rows = _sorted_rows(source, bucket)
             mate, rank = _mates_and_ranks(rows)
             places = _primary_places(rows)
-            counted = _select(places, is_counted(places, contigs.lengths))
+            counted = select_rows(places, is_counted(places, contigs.lengths))
             batch_facts = _bam_facts(rows, places, counted, mate, contigs.lengths)
-            if bound is None:
-                bound = first_bound(batch_facts)
             found = find_candidates(
                 counted, mate if paired_fr else None, rows["length"], rank, contigs.lengths, bound
             )
@@ -586,11 +584,6 @@ def _primary_places(rows: np.ndarray) -> Placements:
     )
 
 
-def _select(places: Placements, which: np.ndarray) -> Placements:
-    """Return some rows of placements."""
-    return Placements(**{name: values[which] for name, values in vars(places).items()})
-
-
 def _bam_facts(
     rows: np.ndarray,
     places: Placements,
@@ -755,14 +748,10 @@ def write_paf_index(
                 limits = np.searchsorted(bucket[order], np.arange(count + 1, dtype=np.uint64))
                 for i, output in enumerate(outputs):
                     rows[order[limits[i] : limits[i + 1]]].tofile(output)
-        work = folder / f".{_PAF_INDEX}.{os.getpid()}.wip"
-        total = 0
-        with open(work, "wb") as out:
+        with whole_file(folder / _PAF_INDEX) as out:
             for part in parts:
                 rows = _one_primary(np.fromfile(part, dtype=_PAF_ROW))
                 rows.tofile(out)
-                total += len(rows)
-        work.replace(folder / _PAF_INDEX)
     return folder
 
 

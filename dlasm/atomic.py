@@ -1,0 +1,135 @@
+"""Files and folders that appear under their name only when they are whole.
+
+All are written under a temporary name beside it and renamed. Temporary names differ for every
+writer, also on different machines, as a task may run twice at once. Nothing here makes a parent
+folder: what writes for a run that is gone must fail, not bring the run's folder back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = [
+    "remove_tree",
+    "sync_folder",
+    "temporary_of",
+    "whole_file",
+    "whole_folder",
+    "write_json",
+]
+
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.wip")
+
+
+def _temporary(path: Path) -> Path:
+    """Return a new name beside ``path``."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.wip")
+
+
+def temporary_of(name: str) -> str | None:
+    """Return of which file or folder a name is a temporary one, None if of none.
+
+    Examples
+    --------
+    >>> temporary_of(".run.json.0123456789abcdef0123456789abcdef.wip")
+    'run.json'
+    >>> temporary_of("notes.wip")
+    """
+    match = _TEMPORARY.fullmatch(name)
+    return match[1] if match else None
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str], *, sync: bool = False) -> Iterator[IO[bytes]]:
+    """Give a new file to write; it takes the place of ``path`` if the block ends without error.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    sync : bool
+        Whether it must outlast a power cut once it is there.
+    """
+    path = Path(path)
+    work = _temporary(path)
+    try:
+        with open(work, "xb") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        work.replace(path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def whole_folder(path: str | os.PathLike[str], *, sync: bool = False) -> Iterator[Path]:
+    """Give a new folder to fill; it takes the place of ``path`` if the block ends without error.
+
+    Not for tasks, which may run twice at once: only files are replaced in one step.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder.
+    sync : bool
+        Whether it must outlast a power cut once it is there.
+    """
+    path = Path(path)
+    work = _temporary(path)
+    work.mkdir()
+    try:
+        yield work
+        if sync:
+            _sync_tree(work)
+        remove_tree(path)
+        work.rename(path)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    if sync:
+        sync_folder(path.parent)
+
+
+def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
+    """Write a JSON file that is at any moment either the old one or the new one."""
+    with whole_file(path, sync=True) as file:
+        file.write((json.dumps(value, indent=2) + "\n").encode())
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder; it is gone from its name at once, so nobody finds half of it there."""
+    aside = _temporary(path)
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder outlast a power cut."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _sync_tree(path: Path) -> None:
+    """Make all files and folders below one outlast a power cut."""
+    for folder, _, names in os.walk(path):
+        for name in (*names, "."):
+            sync_folder(Path(folder, name))  # opening for reading serves for files as well

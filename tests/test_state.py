@@ -1,0 +1,254 @@
+"""The folder of a run: what is kept, what is removed, and what a run that is gone cannot do."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+
+import pytest
+
+import dlasm
+from dlasm.errors import ParameterError, ReadsError, ResourceError, StoreError
+from dlasm.state import RunFolder
+from dlasm.tasks import extend_task, recruit_task
+from dlasm.testing import simulate_community
+
+
+@pytest.fixture(scope="module")
+def community(tmp_path_factory):
+    path = tmp_path_factory.mktemp("community") / "sim"
+    return simulate_community(path, genomes=2, genome_length=5_000, seed=7)
+
+
+@pytest.fixture(scope="module")
+def whole(community, tmp_path_factory):
+    output = tmp_path_factory.mktemp("whole") / "run"
+    return dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
+
+
+@pytest.fixture
+def finished(whole, tmp_path):
+    """A copy of a finished run."""
+    shutil.copytree(whole.path, tmp_path / "o")
+    return tmp_path / "o"
+
+
+@pytest.fixture
+def bad_reads(community, tmp_path):
+    """Reads that end in the middle of a pair."""
+    short = tmp_path / "short_2.fq"
+    with gzip.open(community.reads_paths[1], "rb") as file:
+        short.write_bytes(b"".join(file.readlines()[: 4 * 70]))
+    return community.reads_paths[0], short
+
+
+def prepare(path, **options):
+    return RunFolder.prepare(path, options={}, inputs=[], command=["test"], **options)
+
+
+def content(path):
+    return {
+        str(entry.relative_to(path)): entry.read_bytes()
+        for entry in path.rglob("*")
+        if entry.is_file() and entry.name not in ("dlasm.log", "lock")
+    }
+
+
+def interrupt(*arguments, **options):
+    raise KeyboardInterrupt
+
+
+# -- a task that outlives its run ------------------------------------------------------------------
+
+
+def test_every_new_run_has_its_own_work_folder_and_a_resumed_one_keeps_it(tmp_path):
+    names = []
+    for options in ({}, {"resume": True}, {"force": True}):
+        folder = prepare(tmp_path / "o", **options)
+        names.append(folder.work.name)
+        folder.close()
+    assert names[0] == names[1] != names[2]
+    assert [path.name for path in (tmp_path / "o").glob("work*")] == [names[2]]
+
+
+def test_a_task_of_a_run_that_is_gone_makes_nothing(community, tmp_path, monkeypatch):
+    output = tmp_path / "o"
+    arguments = {"contigs": community.contigs_path, "reads": community.reads_paths}
+    monkeypatch.setattr("dlasm.pipeline.finalise", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        dlasm.extend(**arguments, output=output)
+    work = next(output.glob("work.*"))
+    result = str(next(work.rglob("*.run")))
+    shutil.rmtree(output)
+    options = {"library": 0, "paired": True, "bound": 2000.0, "phred_offset": 33}
+    with pytest.raises((OSError, StoreError)):
+        recruit_task(str(work), str(work / "spool" / "0"), result, **options)
+    with pytest.raises((OSError, StoreError)):
+        extend_task(str(work), 0)
+    assert not output.exists()
+
+
+def test_a_result_written_after_its_folder_is_gone_brings_nothing_back(
+    community, tmp_path, monkeypatch
+):
+    """The run is discarded while the task computes."""
+    import dlasm.recruit as recruit
+    from dlasm.io.fasta import read_contigs
+    from dlasm.io.fastq import Library, ReadCounts, iter_batches
+    from dlasm.work import write_batch, write_contigs
+
+    work = tmp_path / "o" / "work"
+    (work / "candidates").mkdir(parents=True)
+    write_contigs(work / "contigs", [read_contigs(community.contigs_path)])
+    library = Library("pairs", tuple(map(str, community.reads_paths)), 0)
+    write_batch(work / "batch", next(iter(iter_batches(library, counts=ReadCounts()))))
+    compute = recruit.recruit_batch
+
+    def discard(*arguments, **options):
+        result = compute(*arguments, **options)
+        shutil.rmtree(tmp_path / "o")
+        return result
+
+    monkeypatch.setattr(recruit, "recruit_batch", discard)
+    options = {"library": 0, "paired": True, "bound": 2000.0, "phred_offset": 33}
+    with pytest.raises(FileNotFoundError):
+        recruit_task(str(work), str(work / "batch"), str(work / "candidates" / "0.run"), **options)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_second_attempt_is_content_with_what_the_first_wrote(tmp_path, monkeypatch):
+    """The first one writes its result and drops the batch while the second one begins."""
+    result = tmp_path / "0.run"
+
+    def first_ends(path):
+        result.touch()
+        raise StoreError(f"{path}: is gone")
+
+    monkeypatch.setattr("dlasm.tasks.open_batch", first_ends)
+    options = {"library": 0, "paired": True, "bound": 2000.0, "phred_offset": 33}
+    done = recruit_task(str(tmp_path), str(tmp_path / "batch"), str(result), **options)
+    assert done["reads"] == 0
+
+
+# -- replacing a run -------------------------------------------------------------------------------
+
+
+def test_bad_input_with_force_leaves_the_old_result(community, finished, bad_reads):
+    before = content(finished)
+    (finished / "notes.txt").write_text("mine")
+    with pytest.raises(ReadsError, match="No result was written"):
+        dlasm.extend(community.contigs_path, reads=bad_reads, output=finished, force=True)
+    (finished / "notes.txt").unlink()
+    assert content(finished) == before
+    assert dlasm.open_run(finished).summary()
+
+
+def test_the_old_result_is_kept_until_the_new_one_is_there(
+    community, whole, finished, bad_reads, monkeypatch
+):
+    before = content(finished)
+    arguments = {"reads": community.reads_paths, "output": finished}
+    with monkeypatch.context() as patched:
+        patched.setattr("dlasm.pipeline.plan_partitions", interrupt)
+        for _ in range(2):  # what replaces the run may itself be replaced
+            with pytest.raises(KeyboardInterrupt):
+                dlasm.extend(community.contigs_path, **arguments, k=55, force=True)
+            assert content(finished / ".previous") == before
+    resumed = dlasm.extend(community.contigs_path, **arguments, k=55, resume=True)
+    assert resumed.summary()["parameters"]["k"] == 55
+    assert not list(finished.glob(".*"))
+
+
+@pytest.mark.parametrize("moved", range(1, 7))
+def test_a_kill_while_the_old_result_is_put_aside_loses_nothing(finished, tmp_path, moved):
+    before = content(finished)
+    child = os.fork()
+    if not child:
+        rename, calls = type(finished).rename, 0
+
+        def killed(self, target):
+            nonlocal calls
+            calls += 1
+            if calls == moved:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return rename(self, target)
+
+        type(finished).rename = killed
+        prepare(finished, force=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    if moved > 2:  # run.json is the second
+        with pytest.raises(StoreError, match="was interrupted"):
+            dlasm.open_run(finished)
+    with pytest.raises(dlasm.errors.OutputExistsError, match="holds a run already"):
+        prepare(finished)
+    assert content(finished) == before
+
+
+def test_files_of_the_user_stay(finished):
+    for name in ("notes.wip", ".notes.wip", ".mine", "work", "work.mine"):
+        (finished / name).write_text("mine")
+    left_over = finished / f".extended.fasta.{'0' * 32}.wip"
+    left_over.touch()
+    prepare(finished, force=True).close()
+    for name in ("notes.wip", ".notes.wip", ".mine", "work", "work.mine"):
+        assert (finished / name).read_text() == "mine"
+    assert not left_over.exists()
+
+
+def test_force_and_resume_together_are_refused(community, finished):
+    before = content(finished)
+    with pytest.raises(ParameterError, match="contradict"):
+        dlasm.extend(
+            community.contigs_path,
+            reads=community.reads_paths,
+            output=finished,
+            force=True,
+            resume=True,
+        )
+    assert content(finished) == before
+
+
+# -- the system ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["/proc/dlasm/x", "{tmp}/file/x"])
+def test_a_folder_that_cannot_be_made(community, tmp_path, where):
+    (tmp_path / "file").touch()
+    output = where.format(tmp=tmp_path)
+    with pytest.raises(ResourceError, match=r"cannot be made or written \(.+\); choose another"):
+        dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
+
+
+def test_a_system_error_keeps_the_run(community, whole, tmp_path, monkeypatch):
+    arguments = {"contigs": community.contigs_path, "reads": community.reads_paths}
+    output = tmp_path / "o"
+
+    def fail(path):
+        raise OSError(24, "Too many open files", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dlasm.work.open_run_file", fail)
+        with pytest.raises(ResourceError, match=r"Too many open files.*--resume"):
+            dlasm.extend(**arguments, output=output)
+    assert list(output.glob("work.*/candidates/*/*.run"))
+    run = dlasm.extend(**arguments, output=output, resume=True)
+    assert content(run.path)["extended.fasta"] == content(whole.path)["extended.fasta"]
+
+
+def test_input_that_the_system_could_not_read_is_not_bad_input(community, tmp_path, monkeypatch):
+    output = tmp_path / "o"
+
+    def fail(*arguments, **options):
+        try:
+            raise OSError(24, "Too many open files")
+        except OSError as error:
+            raise ReadsError("a.fq: cannot be read on") from error
+
+    monkeypatch.setattr("dlasm.io.fastq.iter_batches", fail)
+    with pytest.raises(ResourceError, match=r"a\.fq: .*Too many open files.*--resume"):
+        dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
+    assert list(output.glob("work.*/contigs"))
