@@ -131,9 +131,10 @@ def local_cluster(
             env={THREADS_VARIABLE: str(threads)},
         )
     except (OSError, RuntimeError, TimeoutError, ValueError) as error:
+        hint = f"\nIf it is started by a script: {GUARD}" if _may_lack_guard() else ""
         raise ClusterError(
             f"a cluster of {workers} workers cannot be started on this machine ({error}); "
-            "--workers 0 does without one" + (f". Also, {GUARD}" if _may_lack_guard() else "")
+            f"workers=0 (--workers 0) does without one.{hint}"
         ) from error
     with cluster, Client(cluster) as client:
         if dashboard and not quiet:

@@ -49,6 +49,51 @@ def test_extend_then_inspect(community, tmp_path):
     assert json.loads(invoke("inspect", output, "--json").stdout) == summary
 
 
+def test_paths_are_printed_as_they_are(community, tmp_path):
+    output = tmp_path / "x[red]y:smile:" / ("long" * 30)
+    result = invoke(*extend_arguments(community), "-o", output)
+    assert result.exit_code == 0
+    assert f"\n{output}\n" in f"\n{result.stdout}"
+    assert f"written: {output}/extended.fasta" in result.stdout
+    assert f"\n{output}\n" in f"\n{invoke('inspect', output).stdout}"
+
+
+def test_the_time_is_that_of_the_run(community, tmp_path, monkeypatch):
+    seconds = iter([100.0, 161.5])
+    monkeypatch.setattr("dlasm.state.time.perf_counter", lambda: next(seconds, 161.5))
+    result = invoke(*extend_arguments(community), "-o", tmp_path / "o")
+    assert "61.5 s, at most" in result.stdout
+
+
+def test_an_insert_size_that_nothing_uses_is_not_shown(community, tmp_path):
+    single = ["extend", str(community.contigs_path), "-r", str(community.reads_paths[0])]
+    assert "insert size" not in invoke(*single, "-o", tmp_path / "o").stdout
+    given = invoke(*single, "--insert", "300:20", "-o", tmp_path / "p").stdout
+    assert "300 +- 20 (given)" in given
+    assert "(measured)" in invoke(*extend_arguments(community), "-o", tmp_path / "q").stdout
+
+
+def test_a_system_error_is_not_a_fault_of_dlasm(tmp_path, monkeypatch):
+    def fail(path):
+        raise PermissionError(13, "Permission denied", "run.json")
+
+    monkeypatch.setattr("dlasm.state.read_state", fail)
+    result = invoke("inspect", tmp_path)
+    assert (result.exit_code, result.stderr) == (1, "Error: run.json: Permission denied\n")
+
+
+def test_inspect_tells_of_a_run_that_is_to_be_replaced(community, tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    arguments = [*extend_arguments(community), "-o", tmp_path / "o"]
+    assert invoke(*arguments).exit_code == 0
+    monkeypatch.setattr("dlasm.pipeline.plan_partitions", interrupt)
+    assert invoke(*arguments, "--force").exit_code == 130
+    assert ".previous" in invoke("inspect", tmp_path / "o").stdout
+    assert invoke(*arguments, "--force", "--resume").exit_code == 2
+
+
 def test_quiet_says_nothing(community, tmp_path):
     result = invoke(*extend_arguments(community), "-o", tmp_path / "o", "-q")
     assert (result.exit_code, result.output) == (0, "")

@@ -172,6 +172,61 @@ def test_an_error_of_a_task_is_raised_as_it_is(client):
     assert results == [8]
 
 
+def wait_then_touch(path):
+    time.sleep(0.5)
+    Path(path).touch()
+
+
+def fail_when_the_other_runs(path):
+    time.sleep(0.2)
+    raise ReadsError("file is bad")
+
+
+def test_running_tasks_are_waited_for_when_a_run_fails(client, tmp_path):
+    mark = tmp_path / "mark"
+    tasks = [
+        Task("some", n, function, (str(mark),))
+        for n, function in enumerate((wait_then_touch, fail_when_the_other_runs))
+    ]
+    with pytest.raises(ReadsError):
+        run_tasks(
+            client, SequenceSource(iter(tasks)), functools.partial(cpu_pools, client), lambda _: 0
+        )
+    assert mark.exists()
+
+
+def test_threads_of_one_process_share_an_index(community, tmp_path, monkeypatch):
+    import threading
+
+    import dlasm.tasks as tasks
+    from dlasm.io.fasta import read_contigs
+    from dlasm.work import folder_version, write_contigs
+
+    made = []
+
+    def make(*arguments):
+        time.sleep(0.05)
+        made.append(arguments)
+        return object()
+
+    write_contigs(tmp_path / "contigs", [read_contigs(community.contigs_path)])
+    monkeypatch.setattr(tasks, "make_placer", make)
+    key = (tmp_path, folder_version(tmp_path / "contigs"), None, 1)
+    got = []
+    threads = [
+        threading.Thread(target=lambda: got.append(tasks._worker_placer(*key))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == len({id(each) for each in got}) == 1
+    tasks._forget_placer(tmp_path / "other")
+    assert tasks._worker_placer(*key) is got[0]
+    tasks._forget_placer(tmp_path)
+    assert not tasks._placers
+
+
 def test_workers_that_die_lose_nothing(tmp_path):
     with local_cluster(2, 1, dashboard=False) as client:
         source = SequenceSource(
@@ -300,6 +355,20 @@ def test_a_missing_guard_is_explained(tmp_path):
     done = run_script(script)
     assert done.returncode != 0
     assert 'if __name__ == "__main__":' in done.stderr
+
+
+def test_a_missing_guard_leaves_no_folder(community, tmp_path):
+    first, second = map(str, community.reads_paths)
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        f"import dlasm\ndlasm.extend({str(community.contigs_path)!r}, reads=({first!r}, "
+        f"{second!r}), output='o', workers=1, dashboard=False)\n"
+    )
+    done = run_script(script, cwd=tmp_path)
+    assert done.returncode != 0
+    last = done.stderr[done.stderr.rindex("dlasm.errors.ClusterError: ") :]
+    assert 'if __name__ == "__main__":' in last
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_workflow_script(community, whole, tmp_path):

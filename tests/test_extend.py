@@ -347,6 +347,49 @@ def test_parameters_that_cannot_be(tmp_path, arguments, message):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"k": "33"},
+        {"k": 33.0},
+        {"threads": 2.0},
+        {"workers": "2"},
+        {"workers": 1.0},
+        {"max_reads": "many"},
+        {"walk_limit": 300.5},
+        {"phred": None},
+        {"bin_limit": 10.0},
+        {"partition_bytes": 1e6},
+    ],
+)
+def test_parameters_that_are_not_whole_numbers(tmp_path, arguments):
+    with pytest.raises(ParameterError, match="it must be a whole number"):
+        dlasm.extend("c.fa", reads=("1", "2"), **arguments, output=tmp_path / "o")
+
+
+def test_numbers_of_numpy_are_numbers(run, community, tmp_path):
+    other = dlasm.extend(
+        community.contigs_path,
+        reads=community.reads_paths,
+        output=tmp_path / "o",
+        k=np.int64(33),
+        max_reads=np.int32(3000),
+        threads=np.int16(2),
+        workers=np.uint8(0),
+        insert=np.array([350, 50]),
+    )
+    assert other.summary()["parameters"]["k"] == 33
+    assert other.summary()["parameters"]["insert"] == [350, 50]
+
+
+def test_a_bam_file_from_a_pipe_is_refused(community, tmp_path):
+    pipe = tmp_path / "a.bam"
+    os.mkfifo(pipe)
+    with pytest.raises(AlignmentsError, match="is a pipe, and alignments are read twice"):
+        dlasm.extend(community.contigs_path, bam=pipe, output=tmp_path / "o")
+    assert not (tmp_path / "o").exists()
+
+
 @pytest.mark.parametrize("what", ["missing", "directory", "unreadable"])
 def test_files_that_are_not_there(community, tmp_path, what):
     path = tmp_path / "x.fa"
@@ -464,6 +507,11 @@ def test_importing_is_light():
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == ""
+
+
+def test_modules_are_there_when_they_are_used():
+    script = "import dlasm; dlasm.testing.simulate_community; dlasm.arrays.GROUPS"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_small_run_imports_no_dask(community, tmp_path):
