@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
 import time
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,7 @@ from dlasm.state import PREVIOUS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TextIO
 
     from rich.progress import Progress as RichBars
 
@@ -32,8 +36,50 @@ LINE_SECONDS = 10.0
 """How often a line says how far a stage is where there is no terminal to draw a bar on."""
 
 
+class _Command(click.Command):
+    """A command that shows the default of every option and takes each single one once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for option in self.params:
+            if not isinstance(option, click.Option) or option.required or option.secondary_opts:
+                continue
+            if isinstance(option.show_default, str):
+                continue
+            if option.is_flag:
+                option.show_default = "off"
+            elif option.multiple or not isinstance(option.default, (str, int, float)):
+                option.show_default = "none"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, refusing what click takes: an option given again, and numbers that are none."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for option, times in Counter(given).items():
+                single = isinstance(option, click.Option) and not (
+                    option.multiple or option.is_flag
+                )
+                if single and times > 1:
+                    raise click.UsageError(
+                        f"{'/'.join(option.opts)} is given {times} times; give it once", ctx
+                    )
+        rest = super().parse_args(ctx, args)
+        for option in self.params:
+            value = ctx.params.get(str(option.name))
+            if isinstance(value, float) and not math.isfinite(value):
+                raise click.BadParameter(f"{value} is not a finite number", ctx, option)
+        return rest
+
+
 class _Commands(click.Group):
     """Commands whose errors are one line that says the cause last."""
+
+    command_class = _Command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, with somewhere to write to even if the streams are closed."""
+        _open_streams()
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, turning errors into a message and an exit status."""
@@ -42,13 +88,13 @@ class _Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            click.echo("Error: interrupted; continue with --resume", err=True)
+            _say("Error: interrupted; continue with --resume")
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             raise  # click ends quietly
         except DlasmError as error:
             _traceback_if_verbose(ctx)
-            click.echo(f"Error: {error}", err=True)
+            _say(f"Error: {error}")
             ctx.exit(2 if isinstance(error, ParameterError) else 1)
         except OSError as error:
             _traceback_if_verbose(ctx)
@@ -57,12 +103,38 @@ class _Commands(click.Group):
             ctx.exit(1)
         except Exception as error:
             _traceback_if_verbose(ctx)
-            click.echo(
+            _say(
                 f"Error: unexpected, so probably a fault of dlasm (-v shows where): "
-                f"{type(error).__name__}: {error}",
-                err=True,
+                f"{type(error).__name__}: {error}"
             )
             ctx.exit(1)
+
+
+def _open_streams() -> None:
+    """Open what the caller closed (``2>&-``), lest a file of the run take its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _say(text: str) -> None:
+    """Print on standard error; nobody reading there is no reason to stop."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        _mute(sys.stderr)
+
+
+def _mute(stream: TextIO) -> None:
+    """Drop what is written to a stream from now on, and what waits in it."""
+    with suppress(OSError, ValueError):
+        number = stream.fileno()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, number)
+        os.close(null)
 
 
 def _traceback_if_verbose(ctx: click.Context) -> None:
@@ -96,6 +168,15 @@ class _Workers(click.ParamType):
 
 
 PATH = click.Path(path_type=Path)
+
+_verbose = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    callback=_set_verbose,
+    expose_value=False,
+    help="Show where an error came from.",
+)
 
 
 @click.group(
@@ -181,14 +262,7 @@ def main() -> None:
 @click.option("--resume", is_flag=True, help="Go on with the run in the output folder.")
 @click.option("--force", is_flag=True, help="Replace the run in the output folder.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    callback=_set_verbose,
-    expose_value=False,
-    help="Show where an error came from.",
-)
+@_verbose
 def extend(
     contigs: Path | None,
     reads_1: tuple[Path, ...],
@@ -250,7 +324,7 @@ def extend(
             **options,
         )
     if not quiet:
-        _print_summary(run.summary(), run.path)
+        _print_finished(run)
 
 
 @main.command(short_help="Make a mock community to try dlasm on.")
@@ -265,6 +339,7 @@ def extend(
 )
 @click.option("--seed", type=click.IntRange(0), default=1, help="Same seed, same files.")
 @click.option("--force", is_flag=True, help="Replace an earlier community.")
+@_verbose
 def simulate(output: Path, insert: str, **options: Any) -> None:
     """Write a mock community to the folder OUTPUT: genomes, reads, fragmented contigs, truth.
 
@@ -287,6 +362,7 @@ def simulate(output: Path, insert: str, **options: Any) -> None:
 @main.command(short_help="Say what a run holds.")
 @click.argument("run", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@_verbose
 def inspect(run: Path, as_json: bool) -> None:
     """Say what the folder of a RUN holds, finished or not."""
     from dlasm.state import read_state
@@ -337,11 +413,11 @@ class _Lines(Progress):
     def note(self, text: str) -> None:
         """Say something."""
         if not self._quiet:
-            click.echo(text, err=True)
+            _say(text)
 
     def warn(self, text: str) -> None:
         """Say something that the user must know."""
-        click.echo(f"Warning: {text}", err=True)
+        _say(f"Warning: {text}")
 
     def close(self) -> None:
         """Say how the last stage ended, unless that was an error."""
@@ -431,6 +507,22 @@ def _progress(quiet: bool) -> Progress:
     return _Bars() if sys.stderr.isatty() and not quiet else _Lines(quiet=quiet)
 
 
+def _print_finished(run: Any) -> None:
+    """Print the summary of a run that is finished, whether or not it can be shown."""
+    try:
+        _print_summary(run.summary(), run.path)
+        sys.stdout.flush()
+    except OSError as error:
+        _mute(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            _say(
+                f"Warning: the table cannot be shown ({error.strerror or error}); the run is "
+                f"finished, and dlasm inspect {run.path} shows it again"
+            )
+    except SystemExit:  # what Rich raises when nobody reads
+        _mute(sys.stdout)
+
+
 def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = False) -> None:
     """Print what a run gained, and where its files are; warnings if they were not yet seen."""
     from rich.console import Console
@@ -454,7 +546,10 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
     )
     console.print(
         "ends by outcome: "
-        + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcomes.items())
+        + (
+            ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcomes.items())
+            or "there are none"
+        )
     )
     for library in summary["libraries"]:
         if "insert" in library and _insert_is_used(library):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from conftest import shared_data
@@ -127,6 +129,71 @@ def test_help_shows_defaults():
     assert dlasm.__version__ in invoke("--version").output
 
 
+@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
+def test_every_option_shows_its_default(command):
+    context = click.Context(command, parent=click.Context(main, show_default=True))
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.required:
+            _, text = option.get_help_record(context)
+            assert "[default: " in text, option.opts
+
+
+@pytest.mark.parametrize("name", ["--bam", "--depths", "--paf", "--candidates"])
+def test_a_file_that_counts_once_is_not_given_twice(tmp_path, name):
+    result = invoke("extend", "c.fa", name, "a", name, "b", "-o", tmp_path / "o")
+    assert result.exit_code == 2
+    assert f"{name} is given 2 times; give it once" in result.stderr
+
+
+def test_depth_must_be_a_number(tmp_path):
+    result = invoke("simulate", tmp_path / "sim", "--depth", "nan")
+    assert result.exit_code == 2
+    assert "not a finite number" in result.stderr
+
+
+def run_in_shell(arguments, redirection: str) -> subprocess.CompletedProcess:
+    """Run a command in a shell of its own, with its streams somewhere else."""
+    home = str(Path(dlasm.__file__).parents[1])
+    command = shlex.join([sys.executable, "-m", "dlasm.cli", *map(str, arguments)])
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} {redirection}"],
+        env={**os.environ, "PYTHONPATH": home},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirection", "said"),
+    [
+        (">/dev/full", "Warning: the table cannot be shown (No space left on device)"),
+        ("| true", ""),
+        ("2>&1 >/dev/null | true", ""),
+        ("2>&-", ""),
+        (">&- 2>&-", ""),
+        (">/dev/full 2>/dev/full", ""),
+    ],
+)
+def test_a_run_does_not_depend_on_who_reads_what_it_says(community, tmp_path, redirection, said):
+    done = run_in_shell([*extend_arguments(community), "-o", tmp_path / "o"], redirection)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert json.loads((tmp_path / "o" / "run.json").read_text())["state"] == "finished"
+
+
+def test_a_failure_shows_in_the_exit_status_even_if_nobody_reads(tmp_path):
+    done = run_in_shell(["inspect", tmp_path], "2>&-")
+    assert done.returncode == 1
+
+
+def test_no_contigs_have_no_outcomes(tmp_path):
+    contigs, reads = shared_data("quirks", "empty.fa"), shared_data("quirks", "crlf.fastq.gz")
+    result = invoke("extend", contigs, "-r", reads, "-o", tmp_path / "o")
+    assert "ends by outcome: there are none" in result.stdout
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -136,6 +203,10 @@ def test_help_shows_defaults():
         ["--insert", "wide"],
         ["-1", "more.fq"],
         ["--bam", "also.bam"],
+        ["--insert", "350:50", "--insert", "400:50"],
+        ["-k", "33", "-k", "41"],
+        ["--partition-size", "nan"],
+        ["--partition-size", "inf"],
         ["--walk-limit", "0"],
         ["--scheduler", "tcp://a:1", "--scheduler-file", "b.json"],
     ],
