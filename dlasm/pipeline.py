@@ -645,9 +645,9 @@ def _explained(folder: RunFolder) -> Iterator[None]:
     except InputError as error:
         log.info("failed", exc_info=True)
         if cause := _system_error(error):
+            reason = "" if str(cause.strerror) in str(error) else f" ({cause.strerror})"
             raise ResourceError(
-                f"{error}: the system says {cause.strerror!r}; put it right and continue with "
-                "--resume"
+                f"{error}{reason}; put it right and continue with --resume"
             ) from error
         if folder.resumed:
             raise
