@@ -43,7 +43,7 @@ RESULT_SECONDS = 10.0
 """How long to wait for a few figures from the worker that computed them."""
 
 
-STOP_SECONDS = 15.0
+STOP_SECONDS = 5.0
 """How long to wait for running tasks, which cannot be stopped, when a run fails."""
 
 

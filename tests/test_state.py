@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import signal
 
@@ -210,6 +211,27 @@ def test_force_and_resume_together_are_refused(community, finished):
             resume=True,
         )
     assert content(finished) == before
+
+
+def test_a_finished_run_outlasts_a_power_cut(community, tmp_path, monkeypatch):
+    output = tmp_path / "o"
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(file):
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    monkeypatch.setattr("dlasm.atomic.os.fsync", note)
+    dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
+    # written under temporary names, which end in the same name once that and ".wip" are cut off
+    names = [re.sub(r"/\.([^/]+)\.[0-9a-f]{32}\.wip", r"/\1", name) for name in synced]
+    last_state = max(i for i, name in enumerate(names) if name == str(output / "run.json"))
+    before = set(names[:last_state])
+    results = [str(path) for path in (output / "results.zarr").rglob("*")]
+    assert len(results) > 30
+    assert before >= {*results, str(output / "extended.fasta"), str(output / "extensions.tsv")}
+    assert str(output) in before
 
 
 # -- the system ------------------------------------------------------------------------------------
