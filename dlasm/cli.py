@@ -566,7 +566,15 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
         for stage in stages.values()
     )
     console.print(f"{summary['seconds']:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
-    console.print(f"written: {path / 'extended.fasta'}, extensions.tsv, summary.json, results.zarr")
+    names = ("extended.fasta", "extensions.tsv", "summary.json", "results.zarr")
+    there = [name for name in names if (path / name).exists()]
+    console.print(f"written: {', '.join([str(path / there[0]), *there[1:]])}")
+    if missing := [name for name in names if name not in there]:
+        console.print(
+            f"Warning: {' and '.join(missing)} is missing; the same command with --resume writes "
+            "it again",
+            style="yellow",
+        )
 
 
 def _insert_is_used(library: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlasm._version import __version__
-from dlasm.errors import ClusterError
+from dlasm.errors import ClusterError, ParameterError
 from dlasm.tasks import THREADS_VARIABLE
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_guard",
+    "check_memory",
     "check_workers",
     "connect",
     "cpu_pools",
@@ -38,6 +40,9 @@ DASHBOARD_PORT = 8787
 
 CPUS_PER_WORKER = 4
 """CPUs of a worker by default: each holds an index of the contigs, so few and large ones."""
+
+LEAST_WORKER_MEMORY = 200_000_000
+"""Bytes; a worker that does nothing yet takes about half of it."""
 
 CONNECT_SECONDS = 20
 
@@ -71,6 +76,36 @@ def _may_lack_guard() -> bool:
     is_module = getattr(main, "__spec__", None) is not None
     # the command is a script too, but has its guard and no such ending
     return not is_module and str(getattr(main, "__file__", None)).endswith(".py")
+
+
+def check_memory(limit: str | int) -> None:
+    """Check the memory that a worker may take.
+
+    Raises
+    ------
+    ParameterError
+        If it is not a size, or one that no worker can do with.
+    """
+    if limit == "auto":
+        return
+    try:
+        if 0 <= float(limit) <= 1:
+            return  # no limit, or a share of this machine's memory
+    except ValueError:
+        pass
+    from dask.utils import parse_bytes
+
+    try:
+        size = parse_bytes(limit)
+    except ValueError as error:
+        raise ParameterError(
+            f"worker memory is {limit!r}; give a size such as 8GB (--worker-memory)"
+        ) from error
+    if size < LEAST_WORKER_MEMORY:
+        raise ParameterError(
+            f"worker memory is {limit}; a worker needs at least {LEAST_WORKER_MEMORY / 1e6:.0f} MB "
+            "before it has any work, so give more (--worker-memory 8GB)"
+        )
 
 
 @contextmanager
@@ -111,6 +146,8 @@ def local_cluster(
         If the cluster cannot be started.
     """
     check_guard()
+    if memory_limit is not None:
+        check_memory(memory_limit)
     from distributed import Client, LocalCluster
 
     cpus = usable_cpus()
@@ -129,6 +166,7 @@ def local_cluster(
             memory_limit=memory_limit or "auto",
             silence_logs=logging.ERROR,
             env={THREADS_VARIABLE: str(threads)},
+            preload=["dlasm.tasks"],  # for its dask_setup
         )
     except (OSError, RuntimeError, TimeoutError, ValueError) as error:
         hint = f"\nIf it is started by a script: {GUARD}" if _may_lack_guard() else ""
@@ -170,8 +208,8 @@ def connect(
     from distributed import Client
 
     where = str(address if address is not None else scheduler_file)
-    if scheduler_file is not None and not Path(scheduler_file).is_file():
-        raise ClusterError(f"{where}: there is no such scheduler file; is the scheduler running?")
+    if scheduler_file is not None:
+        _check_scheduler_file(Path(scheduler_file))
     try:
         if address is not None:
             client = Client(address, timeout=CONNECT_SECONDS)
@@ -189,6 +227,22 @@ def connect(
                 f"{where}: the scheduler has no workers; start some with `dask worker {where}`"
             ) from error
         yield client
+
+
+def _check_scheduler_file(path: Path) -> None:
+    """Raise ClusterError unless a file says where a scheduler is."""
+    if not path.is_file():
+        raise ClusterError(f"{path}: there is no such scheduler file; is the scheduler running?")
+    try:
+        address = json.loads(path.read_text(encoding="utf-8"))["address"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"{path}: is not a scheduler file, as it holds no address "
+            f"({type(error).__name__}: {error}); give the file that dask scheduler "
+            "--scheduler-file writes"
+        ) from error
+    if not isinstance(address, str):
+        raise ClusterError(f"{path}: the address of the scheduler there is no text; is it damaged?")
 
 
 def cpu_pools(client: Client) -> dict[str, dict[str, int]]:

@@ -11,12 +11,15 @@ again is known by number.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -118,6 +121,19 @@ class PartitionSource:
         return self._make(pool, self._waiting.popleft()) if self._waiting else None
 
 
+@contextmanager
+def _scheduler_needed() -> Iterator[None]:
+    """Say what it means that a cluster cancels what nobody cancelled."""
+    try:
+        yield
+    except (asyncio.CancelledError, CancelledError) as error:
+        raise ClusterError(
+            f"the Dask scheduler is gone, or dropped the tasks ({error}); start it and its workers "
+            "again and continue with --resume"
+        ) from error
+
+
+@_scheduler_needed()
 def run_tasks(
     client: Client,
     source: TaskSource,
@@ -223,7 +239,8 @@ def run_tasks(
                 on_result(result)
     finally:
         if flying:
-            client.cancel(list(flying), force=True)
+            with suppress(asyncio.CancelledError, CancelledError, OSError, RuntimeError):
+                client.cancel(list(flying), force=True)
             _wait_until_idle(client, {address for _, address in flying.values()}, run)
 
 
@@ -288,7 +305,10 @@ def _result(future: Future, task: Task) -> Any:
     from distributed import KilledWorker
 
     if future.status == "cancelled":
-        raise ClusterError(f"{task} was cancelled; is the scheduler still there?")
+        raise ClusterError(
+            f"{task} was cancelled; is the scheduler still there? If not, start it and its workers "
+            "again; then continue with --resume"
+        )
     if future.status == "error":
         error = future.exception()
         raise _killed(task) if isinstance(error, KilledWorker) else error

@@ -19,6 +19,7 @@ __all__ = [
     "K_SHIFT",
     "LOW_QUALITY",
     "MAX_READS",
+    "MAX_WALK_LIMIT",
     "MIN_READ_LENGTH",
     "OUTCOMES",
     "PHRED_OFFSET",
@@ -65,6 +66,9 @@ DEFAULT_INSERT = (350.0, 100.0)
 DUMP_WALK_LIMIT = 613
 """Walk limit for dumps, bases: 121 + 2 * 246, as in MetaHipMer2's published test runs."""
 
+MAX_WALK_LIMIT = 1_000_000
+"""Largest walk limit, bases."""
+
 OUTCOMES = (
     "",
     "dead_end",
@@ -105,9 +109,9 @@ class WalkParams:
     def __post_init__(self) -> None:
         if not K_MIN <= self.k <= K_MAX:
             raise ParameterError(f"k is {self.k}; it must be from {K_MIN} to {K_MAX}")
-        if not 1 <= self.walk_limit <= 1_000_000:
+        if not 1 <= self.walk_limit <= MAX_WALK_LIMIT:
             raise ParameterError(
-                f"walk limit is {self.walk_limit}; it must be from 1 to 1,000,000 bases"
+                f"walk limit is {self.walk_limit}; it must be from 1 to {MAX_WALK_LIMIT:,} bases"
             )
         if not 1 <= self.max_reads <= 1_000_000:
             raise ParameterError(

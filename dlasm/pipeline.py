@@ -15,11 +15,12 @@ import logging
 import operator
 import os
 import platform
+import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from dlasm import params as defaults
 from dlasm._version import __version__
 from dlasm.atomic import whole_file, whole_folder, write_json
 from dlasm.errors import (
+    AlignmentsError,
     CandidatesError,
     ContigsError,
     DlasmError,
@@ -237,6 +239,10 @@ def extend(
         from dlasm.cluster import check_guard
 
         check_guard()
+    if worker_memory is not None:
+        from dlasm.cluster import check_memory
+
+        check_memory(worker_memory)
     inputs = options.identify()
     _refuse_inputs_in(output, inputs)
     progress = progress or Progress()
@@ -255,7 +261,11 @@ def extend(
         stack.callback(progress.close)
         log.info("dlasm %s: %s", __version__, " ".join(folder.state["command"]))
         if folder.state["state"] == "finished":
-            progress.note(f"{folder.path}: is finished already; nothing is left to do")
+            with _explained(folder):
+                written = _write_missing(folder.path)
+            left = f"{' and '.join(written)} was missing and is written again"
+            left = left if written else "nothing is left to do"
+            progress.note(f"{folder.path}: is finished already; {left}")
             folder.finish()
             return Run(folder.path)
         if client is None:
@@ -467,6 +477,15 @@ class _Options:
             raise ParameterError(f"phred offset is {phred}; it is 33, or 64 in old Illumina files")
         if bin_limit < 1:
             raise ParameterError(f"bin limit is {bin_limit}; it must be at least 1 read")
+        insert = None if insert is None else parse_insert(insert)
+        if insert is not None and walk_limit is None:
+            limit = walk_limit_from_insert(*insert)
+            if limit > defaults.MAX_WALK_LIMIT:
+                raise ParameterError(
+                    f"insert mean + 2 sd is {limit:,}, and no more than "
+                    f"{defaults.MAX_WALK_LIMIT:,} bases can be appended; give a smaller insert "
+                    "size, or a walk limit (--walk-limit)"
+                )
         return cls(
             contigs=_text(contigs),
             libraries=libraries,
@@ -476,7 +495,7 @@ class _Options:
             depths=_text(depths),
             k=start_k,
             walk_limit=walk_limit,
-            insert=None if insert is None else parse_insert(insert),
+            insert=insert,
             phred=phred,
             max_reads=max_reads,
             bin_limit=bin_limit,
@@ -496,8 +515,6 @@ class _Options:
 
     def identify(self) -> list[dict[str, Any]]:
         """Identities of all input files; raises the error of their kind if one is not there."""
-        from dlasm.errors import AlignmentsError
-
         files: list[tuple[str, str | None, type[InputError]]] = [
             ("contigs", self.contigs, ContigsError),
             ("depths", self.depths, ContigsError),
@@ -559,6 +576,14 @@ def _libraries(
             files += [(kind, (os.fspath(path),)) for path in each]  # type: ignore[arg-type]
     if not files:
         return ()
+    given: dict[str, int] = {}
+    for library, (_, names) in enumerate(files):
+        for name in names:
+            if os.path.isfile(name) and given.setdefault(os.path.realpath(name), library) < library:
+                raise ParameterError(
+                    f"{name}: is given in two libraries, and its reads would count twice; give "
+                    "every file of reads once"
+                )
     from dlasm.io.fastq import Library
 
     return tuple(Library(kind, paths, index) for index, (kind, paths) in enumerate(files))
@@ -585,6 +610,21 @@ def parse_insert(value: tuple[float, float] | str) -> tuple[float, float]:
             "neither over a million bases"
         )
     return mean, sd
+
+
+def _write_missing(path: Path) -> list[str]:
+    """Write again what is missing of a finished run, from its store; returns what that was."""
+    for name in ("results.zarr", "summary.json"):
+        if not (path / name).exists():
+            raise StoreError(
+                f"{path / name}: is missing although this run is finished, and cannot be made from "
+                "what is left of it; start again with --force"
+            )
+    writers = {"extended.fasta": write_fasta, "extensions.tsv": write_extensions}
+    missing = [name for name in writers if not (path / name).is_file()]
+    for name in missing:
+        writers[name](path / name, open_results(path / "results.zarr"))
+    return missing
 
 
 def _refuse_inputs_in(output: PathLike, inputs: Iterable[Mapping[str, Any]]) -> None:
@@ -615,10 +655,17 @@ def _choose_workers(workers: int | str, inputs: Iterable[Mapping[str, Any]]) -> 
 # -- errors and log --------------------------------------------------------------------------------
 
 
+class _LogFile(logging.FileHandler):
+    """A log on a disk that may be full, which is told by the error of the run itself."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Go on without this line."""
+
+
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
     """Write dlasm's log messages to a file too."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = log.level
     log.addHandler(handler)
@@ -628,7 +675,8 @@ def _log_to(path: Path) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-        handler.close()
+        with suppress(OSError):  # what could not be written
+            handler.close()
 
 
 _SYSTEM_ERRNOS = frozenset(
@@ -653,6 +701,13 @@ def _explained(folder: RunFolder) -> Iterator[None]:
             raise
         folder.discard()
         raise type(error)(f"{error}. No result was written") from error
+    except StoreError as error:
+        log.info("failed", exc_info=True)
+        if "--force" in str(error):
+            raise
+        raise StoreError(
+            f"{error}; what this run left is missing or damaged, so start again with --force"
+        ) from error
     except DlasmError:
         log.info("failed", exc_info=True)
         raise
@@ -668,7 +723,16 @@ def _explained(folder: RunFolder) -> Iterator[None]:
     except OSError as error:
         log.info("failed", exc_info=True)
         where = error.filename or folder.path
-        if _is_disk_full(error):
+        if isinstance(error, FileNotFoundError) and folder.path in Path(str(where)).parents:
+            raise StoreError(
+                f"{where}: is missing, so this run cannot go on; start again with --force"
+            ) from error
+        if error.errno == errno.EFBIG or (_is_short_write(error) and _is_file_size_limited()):
+            raise ResourceError(
+                f"{where}: a file would get larger than may be here; raise the limit (ulimit -f), "
+                "or take another file system, and continue with --resume"
+            ) from error
+        if _is_short_write(error) or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ResourceError(
                 f"{where}: no space is left on this disk; free some and continue with --resume"
             ) from error
@@ -690,10 +754,13 @@ def _system_error(error: BaseException) -> OSError | None:
     return None
 
 
-def _is_disk_full(error: OSError) -> bool:
+def _is_short_write(error: OSError) -> bool:
     # NumPy says how much it wrote, not why it stopped
-    short_write = error.errno is None and "requested and" in str(error)
-    return short_write or error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return error.errno is None and "requested and" in str(error)
+
+
+def _is_file_size_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
 
 
 # -- the stages ------------------------------------------------------------------------------------
@@ -828,8 +895,24 @@ class _Stages:
             with whole_folder(self.paf_index) as index:
                 write_paf_index(self.options.paf, contigs, index)
         parts = [self._recruit_library(library, contigs) for library in self.options.libraries]
+        if self.options.paf is not None:
+            self._check_paf(self.options.paf, parts)
         self.placer = None  # an index may be larger than everything that follows
         return self._sum_up(contigs, parts)
+
+    def _check_paf(self, path: str, parts: Sequence[_LibraryPart]) -> None:
+        """Refuse alignments of other reads; warn if there are none at all."""
+        from dlasm.io.alignments import PafPlacer
+
+        reads = sum(part.reads["reads"] for part in parts)
+        if not reads or any(part.summary.counts.get("reads_placed") for part in parts):
+            return
+        if len(PafPlacer(self.paf_index, path).rows):
+            raise AlignmentsError(
+                f"{path}: names none of the {reads:,} reads; give the reads that were aligned, "
+                "under the names they had then"
+            )
+        parts[0].summary.warnings.append(f"{path}: holds no alignment, so no read has a place")
 
     def _recruit_library(self, library: Library, contigs: Contigs) -> _LibraryPart:
         """Candidates of one library, mapped again if its mates reach further than was thought."""

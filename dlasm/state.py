@@ -129,13 +129,22 @@ class RunFolder:
         When this attempt began, as :func:`time.perf_counter` has it.
     """
 
-    def __init__(self, path: Path, state: dict[str, Any], lock: int, *, resumed: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        state: dict[str, Any],
+        lock: int,
+        *,
+        resumed: bool,
+        removable: bool = False,
+    ) -> None:
         self.path = path
         self.work = path / state["work"]
         self.state = state
         self.resumed = resumed
         self.begun = time.perf_counter()
         self._lock = lock
+        self._removable = removable
 
     @classmethod
     def prepare(
@@ -187,6 +196,8 @@ class RunFolder:
             "inputs": [dict(about) for about in inputs],
             **_not_begun(),
         }
+        was_there = path.exists()
+        had_lock = (path / "lock").exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = _lock(path)
@@ -213,20 +224,31 @@ class RunFolder:
                     "--force, or choose another output folder"
                 )
             if resume:
-                state = read_json(path / "run.json")
+                state = _read_whole(path)
                 _check_same(path, state, fresh)
                 _remove_left_over(path)
                 return cls(path, state, lock, resumed=True)
-            if force and read_json(path / "run.json").get("state") == "finished":
+            if force and "dlasm_run_format" not in _read_if_whole(path):
+                others = sorted(name for name in found if not _is_own(name))
+                if others:
+                    raise OutputExistsError(
+                        f"{path}: run.json is damaged or not dlasm's, and there is also "
+                        f"{others[0]}, which is not; choose another output folder"
+                    )
+            if force and _read_if_whole(path).get("state") == "finished":
                 _put_aside(path)
             elif force:
                 _remove_run(path)
             _remove_left_over(path)
-            folder = cls(path, fresh, lock, resumed=False)
+            # an empty folder that the user made stays, should the input turn out unusable
+            removable = (bool(found) or not was_there) and not path.is_symlink()
+            folder = cls(path, fresh, lock, resumed=False, removable=removable)
             folder.save()
             folder.work.mkdir()
             return folder
         except BaseException:
+            if not had_lock:
+                (path / "lock").unlink(missing_ok=True)
             os.close(lock)
             raise
 
@@ -259,6 +281,8 @@ class RunFolder:
             return
         (self.path / "dlasm.log").unlink(missing_ok=True)
         (self.path / "lock").unlink(missing_ok=True)
+        if not self._removable:
+            return
         try:
             self.path.rmdir()
         except OSError as error:
@@ -329,7 +353,7 @@ def _remove_left_over(path: Path) -> None:
 def _remove_run(path: Path) -> None:
     """Remove a run's files; what is left if this is interrupted is a run that has yet to begin."""
     if (path / "run.json").is_file():
-        write_json(path / "run.json", {**read_json(path / "run.json"), **_not_begun()})
+        write_json(path / "run.json", {**_read_if_whole(path), **_not_begun()})
     aside = path / f".removed.{uuid.uuid4().hex}"
     aside.mkdir()
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "run.json"):
@@ -362,6 +386,39 @@ def _restore_previous(path: Path) -> bool:
             entry.rename(path / entry.name)
     remove_tree(aside)
     return True
+
+
+def _read_if_whole(path: Path) -> dict[str, Any]:
+    """Read what ``run.json`` says, nothing if it is damaged."""
+    try:
+        return read_json(path / "run.json")
+    except StoreError:
+        return {}
+
+
+def _read_whole(path: Path) -> dict[str, Any]:
+    """Read what ``run.json`` says; raise StoreError if that is not what dlasm writes there."""
+    remedy = "if this is a damaged run of dlasm, start again with --force"
+    try:
+        state = read_json(path / "run.json")
+    except StoreError as error:
+        raise StoreError(f"{error}; {remedy}") from error
+    kinds = {
+        "dlasm_run_format": object,
+        "version": str,
+        "state": str,
+        "command": list,
+        "started": str,
+        "options": dict,
+        "inputs": list,
+        "stages": dict,
+        "work": str,
+    }
+    if state.get("dlasm_run_format") in (None, RUN_FORMAT):
+        for name, kind in kinds.items():
+            if not isinstance(state.get(name), kind) or state.get(name) is None:
+                raise StoreError(f"{path / 'run.json'}: has no {name}; {remedy}")
+    return state
 
 
 def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -432,8 +489,8 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"which puts it back first (it is in {PREVIOUS} until then)"
             )
         raise StoreError(f"{path}: is not the folder of a dlasm run (it holds no run.json)")
-    state = read_json(path / "run.json")
-    if state.get("dlasm_run_format") != RUN_FORMAT:
+    state = _read_whole(path)
+    if state["dlasm_run_format"] != RUN_FORMAT:
         raise StoreError(
             f"{path}: a run of format {state.get('dlasm_run_format')}, and this dlasm reads "
             f"format {RUN_FORMAT}; use the version that wrote it"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -84,6 +85,12 @@ def _forget_placer(work: Path) -> None:
     with _placer_lock:
         for key in [key for key in _placers if key[0] == work]:
             del _placers[key]
+
+
+def dask_setup(worker: Any) -> None:  # noqa: ARG001
+    """Leave Ctrl-C, which all processes of a terminal get, to the run; Dask calls this."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def recruit_task(

@@ -9,6 +9,7 @@ when they are used.
 from __future__ import annotations
 
 import gzip
+import math
 import os
 from dataclasses import dataclass
 from itertools import pairwise
@@ -173,10 +174,10 @@ def simulate_community(
             f"length {genome_length} do not fit: a read must not be longer than the insert, and "
             "the insert not longer than half a genome"
         )
-    if depth < 0 or not 0 <= error_rate <= 0.2 or seed < 0:
+    if not 0 <= depth < math.inf or not 0 <= error_rate <= 0.2 or seed < 0:
         raise ParameterError(
             f"depth {depth}, error rate {error_rate} or seed {seed} is out of range: depth and "
-            "seed must not be negative, the error rate must be from 0 to 0.2"
+            "seed must be finite and not negative, the error rate must be from 0 to 0.2"
         )
     output = Path(output)
     _refuse_existing(output, force)
@@ -201,7 +202,9 @@ def _refuse_existing(output: Path, force: bool) -> None:
     if not output.exists():
         return
     if not force:
-        raise OutputExistsError(f"{output}: is already there; choose another folder, or use force")
+        raise OutputExistsError(
+            f"{output}: is already there; choose another folder, or replace it with --force"
+        )
     if not output.is_dir():
         raise OutputExistsError(f"{output}: is not a folder; remove it or choose another name")
     others = sorted({path.name for path in output.iterdir()} - set(FILES))
@@ -209,6 +212,12 @@ def _refuse_existing(output: Path, force: bool) -> None:
         raise OutputExistsError(
             f"{output}: holds {others[0]}, which is not of a simulated community; "
             "choose another folder"
+        )
+    lacking = [name for name in FILES if not (output / name).is_file()]
+    if lacking and len(lacking) < len(FILES):
+        raise OutputExistsError(
+            f"{output}: has no {lacking[0]}, so it is not a simulated community; choose another "
+            "folder"
         )
 
 

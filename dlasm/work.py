@@ -50,7 +50,10 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         If it is missing or not JSON.
     """
     try:
-        return dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("it is not an object of JSON")
+        return value
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read ({error})") from error
 
@@ -112,7 +115,21 @@ def open_contigs(path: str | os.PathLike[str]) -> Contigs:
 
     path = Path(path)
     about = read_json(path / "contigs.json")
-    arrays = {name: _map_file(path / name, dtype) for name, dtype in _CONTIG_ARRAYS.items()}
+    try:
+        arrays = {name: _map_file(path / name, dtype) for name, dtype in _CONTIG_ARRAYS.items()}
+    except (FileNotFoundError, ValueError) as error:
+        raise StoreError(f"{path}: not whole ({error})") from error
+    ends = {
+        "bases": int(arrays["offsets"][-1]) if len(arrays["offsets"]) else -1,
+        "name_values": int(arrays["name_offsets"][-1]) if len(arrays["name_offsets"]) else -1,
+        "depth": len(arrays["offsets"]) - 1,
+        "name_offsets": len(arrays["offsets"]),
+    }
+    for name, expected in ends.items():
+        if len(arrays[name]) != expected:
+            raise StoreError(
+                f"{path / name}: not whole ({len(arrays[name]):,} values of {expected:,})"
+            )
     return Contigs(depth_source=about["depth_source"], counts=about["counts"], **arrays)
 
 
@@ -129,7 +146,11 @@ def _map_array(path: Path) -> np.ndarray:
     try:
         return np.asarray(np.load(path, mmap_mode="r"))
     except ValueError:
+        pass
+    try:
         return np.load(path)
+    except (EOFError, ValueError) as error:
+        raise StoreError(f"{path}: not whole ({error})") from error
 
 
 # -- batches of reads on their way to a worker -----------------------------------------------------
@@ -277,7 +298,11 @@ def folder_version(path: Path) -> tuple[Path, int, int]:
 
 def open_job(work: Path) -> Job:
     """Open the job of a run folder's ``work``; kept per process, as its tasks share it."""
-    return _job(work, folder_version(work / "job"))
+    try:
+        version = folder_version(work / "job")
+    except FileNotFoundError as error:
+        raise StoreError(f"{work / 'job'}: is missing") from error
+    return _job(work, version)
 
 
 @lru_cache(maxsize=1)

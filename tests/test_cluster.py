@@ -18,7 +18,7 @@ import pytest
 import dlasm
 from dlasm.cluster import check_workers, cpu_pools, dashboard_hint, local_cluster
 from dlasm.dispatch import PartitionSource, SequenceSource, Task, run_tasks
-from dlasm.errors import ClusterError, ReadsError
+from dlasm.errors import ClusterError, ParameterError, ReadsError
 from dlasm.partition import Plan
 from dlasm.testing import simulate_community
 
@@ -380,3 +380,112 @@ def test_the_workflow_script(community, whole, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "appended" in done.stdout
     assert_same(dlasm.open_run(tmp_path / "o"), whole)
+
+
+# -- what can be told at the start, and ends that are not the run's --------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "junk", "{}", "[]", '{"address": 3}'])
+def test_a_file_that_is_no_scheduler_file_is_told(tmp_path, text):
+    (tmp_path / "scheduler.json").write_text(text)
+    with (
+        pytest.raises(ClusterError, match=r"scheduler\.json: .*address"),
+        dlasm.connect(scheduler_file=tmp_path / "scheduler.json"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("memory", ["1MB", "much", "-1GB"])
+def test_memory_that_no_worker_can_do_with_is_refused_at_once(community, tmp_path, memory):
+    with pytest.raises(ParameterError, match="worker memory is"):
+        dlasm.extend(
+            community.contigs_path,
+            reads=community.reads_paths,
+            output=tmp_path / "o",
+            workers=1,
+            worker_memory=memory,
+        )
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_scheduler_that_dies_ends_the_run_with_what_to_do():
+    environment = {**os.environ, "PYTHONPATH": str(Path(dlasm.__file__).parents[1])}
+    program = """
+import os, signal, threading, time
+from functools import partial
+from dlasm.cluster import cpu_pools
+from dlasm.dispatch import SequenceSource, Task, run_tasks
+from dlasm.errors import ClusterError
+from distributed import Client
+
+client = Client(os.environ["ADDRESS"], timeout=20)
+client.wait_for_workers(1)
+threading.Timer(2, os.kill, (int(os.environ["SCHEDULER"]), signal.SIGKILL)).start()
+tasks = (Task("sleep", n, time.sleep, (0.5,)) for n in range(1000))
+try:
+    run_tasks(client, SequenceSource(tasks), partial(cpu_pools, client), print)
+except ClusterError as error:
+    print("ClusterError:", error, flush=True)
+os._exit(0)
+"""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
+    with (
+        subprocess.Popen(
+            [*scheduler, "--host", "127.0.0.1", "--port", address.rsplit(":", 1)[1]], **quiet
+        ) as first,
+        subprocess.Popen([*worker, "--no-nanny", "--death-timeout", "5"], **quiet) as second,
+    ):
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                env={**environment, "ADDRESS": address, "SCHEDULER": str(first.pid)},
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+        finally:
+            first.kill()
+            second.kill()
+    assert "ClusterError" in done.stdout, done.stderr
+    assert "--resume" in done.stdout
+
+
+def test_an_interrupt_from_the_terminal_is_told_in_a_line(community, tmp_path):
+    first, second = map(str, community.reads_paths)
+    files = [str(community.contigs_path), "-1", first, "-2", second]
+    program = f"""
+import sys
+import time
+
+import dlasm.pipeline
+from dlasm.cli import main
+
+def slow(*arguments, **options):
+    print("now", flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    dlasm.pipeline.plan_partitions = slow
+    main({["extend", *files, "-o", "o", "--workers", "2", "--no-dashboard"]!r})
+"""
+    (tmp_path / "program.py").write_text(program)
+    process = subprocess.Popen(
+        [sys.executable, "program.py"],
+        env={**os.environ, "PYTHONPATH": str(Path(dlasm.__file__).parents[1])},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "now\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "Error: interrupted; continue with --resume"
+    assert "Traceback" not in said

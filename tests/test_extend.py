@@ -232,6 +232,8 @@ def test_libraries_of_all_kinds(community, tmp_path):
     with gzip.open(first) as one, gzip.open(second) as two:
         lines = [file.read().splitlines() for file in (one, two)]
     records = [list(zip(*[iter(each)] * 4, strict=True)) for each in lines]
+    again = tmp_path / "again.fq.gz"
+    again.write_bytes(first.read_bytes())
     mixed = tmp_path / "mixed.fq"
     mixed.write_bytes(
         b"".join(b"\n".join(r) + b"\n" for pair in zip(*records, strict=True) for r in pair)
@@ -240,7 +242,7 @@ def test_libraries_of_all_kinds(community, tmp_path):
         community.contigs_path,
         reads=pairs,
         interleaved=mixed,
-        single=[first],
+        single=[again],
         output=tmp_path / "o",
     )
     libraries = run.summary()["libraries"]
@@ -596,3 +598,40 @@ def test_an_input_in_the_output_folder_is_refused(community, tmp_path):
         with pytest.raises(ParameterError, match="lies in the output folder"):
             dlasm.extend(contigs, reads=community.reads_paths, output=output, force=True)
     assert (output / "extended.fasta").read_bytes() == before
+
+
+# -- what can be told at the start -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["reads", "single"])
+def test_a_file_of_reads_is_not_given_twice(community, tmp_path, kind):
+    first, second = community.reads_paths
+    (tmp_path / "link.fq.gz").symlink_to(first)
+    reads = [(first, second), (tmp_path / "link.fq.gz", second)]
+    given = {"reads": reads} if kind == "reads" else {"single": [first, first]}
+    with pytest.raises(ParameterError, match="in two libraries"):
+        dlasm.extend(community.contigs_path, output=tmp_path / "o", **given)
+
+
+def test_a_walk_limit_from_a_huge_insert_is_refused_at_once(community, tmp_path):
+    with pytest.raises(ParameterError, match=r"is 3,000,000, and .*--walk-limit"):
+        dlasm.extend(
+            community.contigs_path,
+            reads=community.reads_paths,
+            output=tmp_path / "o",
+            insert=(1e6, 1e6),
+        )
+    assert not (tmp_path / "o").exists()
+
+
+def test_paf_of_other_reads_is_refused(community, tmp_path):
+    name = community.contigs_path.read_text().split()[0][1:]
+    length = len(community.contigs_path.read_text().split("\n")[1])
+    line = f"stranger\t100\t0\t100\t+\t{name}\t{length}\t0\t50\t50\t50\t60\ttp:A:P\tAS:i:50\n"
+    (tmp_path / "a.paf").write_text(line)
+    options = {"paf": tmp_path / "a.paf", "output": tmp_path / "o"}
+    with pytest.raises(AlignmentsError, match="names none of the"):
+        dlasm.extend(community.contigs_path, single=community.reads_paths[0], **options)
+    (tmp_path / "a.paf").write_text("")
+    with pytest.warns(UserWarning, match="holds no alignment"):
+        dlasm.extend(community.contigs_path, single=community.reads_paths[0], **options)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import dlasm
-from dlasm.errors import ParameterError, ReadsError, ResourceError, StoreError
+from dlasm.errors import OutputExistsError, ParameterError, ReadsError, ResourceError, StoreError
 from dlasm.state import RunFolder
 from dlasm.tasks import extend_task, recruit_task
 from dlasm.testing import simulate_community
@@ -274,3 +278,120 @@ def test_input_that_the_system_could_not_read_is_not_bad_input(community, tmp_pa
     with pytest.raises(ResourceError, match=r"a\.fq: .*Too many open files.*--resume"):
         dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
     assert list(output.glob("work.*/contigs"))
+
+
+# -- folders and files that are not as they should be ----------------------------------------------
+
+
+def extend_again(community, output, **options):
+    return dlasm.extend(
+        community.contigs_path, reads=community.reads_paths, output=output, **options
+    )
+
+
+def test_a_finished_run_writes_again_what_is_missing(community, finished):
+    before = content(finished)
+    (finished / "extended.fasta").unlink()
+    (finished / "extensions.tsv").unlink()
+    extend_again(community, finished, resume=True)
+    after = content(finished)
+    assert after.keys() == before.keys()
+    assert after["extended.fasta"] == before["extended.fasta"]
+    assert after["extensions.tsv"] == before["extensions.tsv"]
+
+
+@pytest.mark.parametrize("name", ["results.zarr", "summary.json"])
+def test_a_finished_run_says_what_it_cannot_write_again(community, finished, name):
+    if name.endswith(".zarr"):
+        shutil.rmtree(finished / name)
+    else:
+        (finished / name).unlink()
+    with pytest.raises(StoreError, match=f"{name}: is missing .* --force"):
+        extend_again(community, finished, resume=True)
+    extend_again(community, finished, force=True)
+    assert (finished / name).exists()
+
+
+JUNK = ["", "junk", "[]", "3", "{}", '{"dlasm_run_format": 1}', '{"state": "finished"}']
+
+
+@pytest.mark.parametrize("text", JUNK)
+def test_a_damaged_state_is_told_and_can_be_replaced(community, whole, finished, text):
+    (finished / "run.json").write_text(text)
+    for act in (dlasm.open_run, lambda path: extend_again(community, path, resume=True)):
+        with pytest.raises(StoreError, match=r"run\.json.*--force"):
+            act(finished)
+    run = extend_again(community, finished, force=True)
+    assert content(run.path)["extended.fasta"] == content(whole.path)["extended.fasta"]
+
+
+def test_the_run_json_of_another_program_is_not_replaced(community, tmp_path):
+    (tmp_path / "run.json").write_text('{"state": "finished"}')
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExistsError, match=r"thesis\.txt"):
+        extend_again(community, tmp_path, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "thesis.txt"]
+
+
+def test_bad_input_leaves_an_empty_folder_and_a_link_as_they_were(community, bad_reads, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to("target")
+    for name in ("empty", "link"):
+        with pytest.raises(ReadsError, match="No result was written"):
+            dlasm.extend(community.contigs_path, reads=bad_reads, output=tmp_path / name)
+        assert list((tmp_path / name).iterdir()) == []
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_refused_folder_gets_no_lock(community, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="holds no dlasm run"):
+        extend_again(community, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("contigs/bases", 0), ("contigs/offsets", 17), ("contigs", None), ("job", None), ("", None)],
+)
+def test_damaged_work_is_told(community, tmp_path, monkeypatch, name, size):
+    output = tmp_path / "o"
+    with monkeypatch.context() as patched:
+        patched.setattr("dlasm.pipeline.finalise", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            extend_again(community, output)
+    (work,) = output.glob("work.*")
+    if size is None:
+        shutil.rmtree(work / name)
+    else:
+        os.truncate(work / name, size)
+    with pytest.raises(StoreError, match="start again with --force"):
+        extend_again(community, output, resume=True)
+    extend_again(community, output, force=True)
+
+
+def test_a_limit_on_file_sizes_is_told_as_such(community, tmp_path, capfd):
+    home = str(Path(dlasm.__file__).parents[1])
+    first, second = map(str, community.reads_paths)
+    arguments = ["extend", str(community.contigs_path), "-1", first, "-2", second, "-o", "o"]
+    command = shlex.join([sys.executable, "-m", "dlasm.cli", *arguments])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 2; exec {command}"],
+        env={**os.environ, "PYTHONPATH": home},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "ulimit -f" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "Logging error" not in done.stderr
+
+
+def test_a_log_that_cannot_be_written_hides_nothing(capfd):
+    from dlasm.pipeline import _log_to, log
+
+    with _log_to(Path("/dev/full")):
+        log.info("lost")
+    assert capfd.readouterr().err == ""

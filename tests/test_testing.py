@@ -354,3 +354,16 @@ def test_contig_ends(end: ContigEnd) -> None:
 def test_contig_ends_of_an_impossible_k() -> None:
     with pytest.raises(ParameterError, match="k is 20"):
         contig_ends(20)
+
+
+def test_force_does_not_replace_what_only_looks_like_a_community(tmp_path: Path) -> None:
+    (tmp_path / "contigs.fa").write_text(">mine\nACGT\n")
+    with pytest.raises(OutputExistsError, match="not a simulated community"):
+        small(tmp_path, force=True)
+    assert (tmp_path / "contigs.fa").read_text() == ">mine\nACGT\n"
+
+
+@pytest.mark.parametrize("depth", [float("nan"), float("inf")])
+def test_depth_must_be_finite(depth: float, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="finite"):
+        small(tmp_path / "sample", depth=depth)
