@@ -99,7 +99,7 @@ class _Commands(click.Group):
         except OSError as error:
             _traceback_if_verbose(ctx)
             where = f"{error.filename}: " if error.filename else ""
-            click.echo(f"Error: {where}{error.strerror or error}", err=True)
+            _say(f"Error: {where}{error.strerror or error}")
             ctx.exit(1)
         except Exception as error:
             _traceback_if_verbose(ctx)

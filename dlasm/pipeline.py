@@ -523,14 +523,7 @@ class _Options:
             ("PAF", self.paf, AlignmentsError),
             *(("reads", path, ReadsError) for library in self.libraries for path in library.paths),
         ]
-        inputs = [identify_input(role, path, error) for role, path, error in files if path]
-        for about in inputs:
-            if about["role"] == "BAM" and about.get("pipe"):
-                raise AlignmentsError(
-                    f"{about['path']}: is a pipe, and alignments are read twice; write them to a "
-                    "file and give that"
-                )
-        return inputs
+        return [identify_input(role, path, error) for role, path, error in files if path]
 
 
 def _whole(name: str, value: Any) -> int:

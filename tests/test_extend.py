@@ -384,14 +384,6 @@ def test_numbers_of_numpy_are_numbers(run, community, tmp_path):
     assert other.summary()["parameters"]["insert"] == [350, 50]
 
 
-def test_a_bam_file_from_a_pipe_is_refused(community, tmp_path):
-    pipe = tmp_path / "a.bam"
-    os.mkfifo(pipe)
-    with pytest.raises(AlignmentsError, match="is a pipe, and alignments are read twice"):
-        dlasm.extend(community.contigs_path, bam=pipe, output=tmp_path / "o")
-    assert not (tmp_path / "o").exists()
-
-
 @pytest.mark.parametrize("what", ["missing", "directory", "unreadable"])
 def test_files_that_are_not_there(community, tmp_path, what):
     path = tmp_path / "x.fa"
