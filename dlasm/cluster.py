@@ -219,7 +219,7 @@ def connect(
         raise ClusterError(
             f"{where}: no Dask scheduler answers there within {CONNECT_SECONDS} s ({error})"
         ) from error
-    with client:
+    with _quiet_client(), client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
@@ -227,6 +227,18 @@ def connect(
                 f"{where}: the scheduler has no workers; start some with `dask worker {where}`"
             ) from error
         yield client
+
+
+@contextmanager
+def _quiet_client() -> Iterator[None]:
+    """Keep Dask from printing that a scheduler is gone, which an error of ours says."""
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _check_scheduler_file(path: Path) -> None:

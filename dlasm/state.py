@@ -15,12 +15,20 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dlasm._version import __version__
 from dlasm.atomic import remove_tree, sync_folder, temporary_of, write_json
-from dlasm.errors import InputError, OutputExistsError, ResourceError, ResumeError, StoreError
+from dlasm.errors import (
+    DlasmError,
+    InputError,
+    OutputExistsError,
+    ResourceError,
+    ResumeError,
+    StoreError,
+)
 from dlasm.work import read_json
 
 __all__ = ["RUN_FORMAT", "RunFolder", "identify_input"]
@@ -246,10 +254,18 @@ class RunFolder:
             folder.save()
             folder.work.mkdir()
             return folder
-        except BaseException:
+        except BaseException as error:
             if not had_lock:
                 (path / "lock").unlink(missing_ok=True)
             os.close(lock)
+            if not was_there:
+                with suppress(OSError):  # what was begun stays
+                    path.rmdir()
+            if isinstance(error, OSError) and not isinstance(error, DlasmError):
+                raise ResourceError(
+                    f"{path}: this folder cannot be written ({error.strerror or error}); put that "
+                    "right, or choose another output folder"
+                ) from error
             raise
 
     def save(self) -> None:

@@ -231,9 +231,11 @@ def test_changed_inputs_are_refused(interrupted):
     with pytest.raises(ResumeError, match=r"contigs \S+ had [\d,]+ bytes, has"):
         dlasm.extend(community.contigs_path, reads=(first, second), output=output, resume=True)
     community.contigs_path.write_bytes(contigs)
-    with pytest.raises(ResumeError, match=r"reads \S+reads_1.fq.gz was not given"):
+    more = first.with_name("more.fq.gz")
+    more.write_bytes(first.read_bytes())
+    with pytest.raises(ResumeError, match=r"reads \S+more.fq.gz was not given"):
         dlasm.extend(
-            community.contigs_path, reads=(first, second), single=first, output=output, resume=True
+            community.contigs_path, reads=(first, second), single=more, output=output, resume=True
         )
     with pytest.raises(ResumeError, match=r"had .* bytes|other content"):
         dlasm.extend(community.contigs_path, reads=(second, first), output=output, resume=True)

@@ -371,20 +371,21 @@ def test_damaged_work_is_told(community, tmp_path, monkeypatch, name, size):
     extend_again(community, output, force=True)
 
 
-def test_a_limit_on_file_sizes_is_told_as_such(community, tmp_path, capfd):
+@pytest.mark.parametrize(("limit", "said"), [(1, "cannot be written"), (2, "ulimit -f")])
+def test_a_limit_on_file_sizes_is_told_as_such(community, tmp_path, limit, said):
     home = str(Path(dlasm.__file__).parents[1])
     first, second = map(str, community.reads_paths)
     arguments = ["extend", str(community.contigs_path), "-1", first, "-2", second, "-o", "o"]
     command = shlex.join([sys.executable, "-m", "dlasm.cli", *arguments])
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 2; exec {command}"],
+        ["bash", "-c", f"ulimit -f {limit}; exec {command}"],
         env={**os.environ, "PYTHONPATH": home},
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1
-    assert "ulimit -f" in done.stderr.splitlines()[-1]
+    assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert "Logging error" not in done.stderr
 
