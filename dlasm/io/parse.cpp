@@ -484,7 +484,7 @@ class ContigParser {
     const auto [stop, problem] = std::from_chars(first, last, value);
     if (stop != last || problem == std::errc::invalid_argument) return false;
     throw ParseError(record() + " has the depth " + shown(begin, end - begin) +
-                     "; it must be finite and not negative");
+                     "; it must be finite and not negative: correct the header");
   }
 
   DepthForm read_depth(const u8* name, const u8* name_end, const u8* end) {
@@ -563,7 +563,9 @@ nb::tuple table_depths(In<u8> text, In<u8> name_values, In<std::int64_t> name_of
         p = tab + 1;
       }
       p = next;
-      if (!name || !value) throw ParseError(here + " has fewer columns than the header");
+      if (!name || !value) {
+        throw ParseError(here + " has fewer columns than the header; make the table again");
+      }
       const i64 i = index.find(name_values.data(), name_offsets.data(), name, name_end - name,
                                NameIndex::hash(name, name_end - name));
       if (i < 0) {
@@ -579,7 +581,7 @@ nb::tuple table_depths(In<u8> text, In<u8> name_values, In<std::int64_t> name_of
       if (!parse_depth(value, value_end, &depth[i])) {
         throw ParseError(here + ": contig " + shown(name, name_end - name) + " has the depth '" +
                          shown(value, value_end - value) +
-                         "'; it must be a finite number, not negative");
+                         "'; it must be a finite number, not negative: make the table again");
       }
     }
   }
