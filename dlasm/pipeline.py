@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-    from dlasm.io.alignments import PafPlacer
+    from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
     from dlasm.recruit import Aligner, BatchFacts, BatchResult, LibrarySummary
@@ -882,7 +882,7 @@ class _Stages:
         """Map reads and choose candidates, library by library."""
         contigs = open_contigs(self.work / "contigs")
         if self.options.paf is not None and not self.paf_index.is_dir():
-            from dlasm.io.alignments import write_paf_index
+            from dlasm.alignments import write_paf_index
 
             self.progress.note(f"{self.options.paf}: is sorted by read")
             with whole_folder(self.paf_index) as index:
@@ -895,7 +895,7 @@ class _Stages:
 
     def _check_paf(self, path: str, parts: Sequence[_LibraryPart]) -> None:
         """Refuse alignments of other reads; warn if there are none at all."""
-        from dlasm.io.alignments import PafPlacer
+        from dlasm.alignments import PafPlacer
 
         reads = sum(part.reads["reads"] for part in parts)
         if not reads or any(part.summary.counts.get("reads_placed") for part in parts):
@@ -1073,7 +1073,7 @@ class _Stages:
 
     def _from_bam(self, path: str) -> dict[str, Any]:
         """Candidates of a BAM file; again if its mates reach further than was thought."""
-        from dlasm.io.alignments import alignment_warnings, iter_bam_results
+        from dlasm.alignments import alignment_warnings, iter_bam_results
         from dlasm.recruit import (
             bound_suffices,
             first_bound,

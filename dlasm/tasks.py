@@ -19,7 +19,7 @@ from dlasm.errors import StoreError
 from dlasm.work import folder_version, open_batch, open_contigs, open_job
 
 if TYPE_CHECKING:
-    from dlasm.io.alignments import PafPlacer
+    from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.recruit import Aligner
 
@@ -54,7 +54,7 @@ def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> 
         Native threads that map.
     """
     if paf is not None:
-        from dlasm.io.alignments import PafPlacer
+        from dlasm.alignments import PafPlacer
 
         return PafPlacer(work / "paf", paf)
     from dlasm.recruit import Aligner
