@@ -14,9 +14,9 @@ from conftest import shared_data
 from recruit_data import World, decode, make_batch, make_contigs, placement_rows
 from reference_recruit import reverse_complement
 
+from dlasm import alignments
 from dlasm.alignments import PafPlacer, alignment_warnings, iter_bam_results, write_paf_index
 from dlasm.errors import AlignmentsError
-from dlasm.io import alignments
 from dlasm.io.fasta import read_contigs
 from dlasm.io.fastq import Library, ReadCounts, iter_batches
 from dlasm.recruit import (
