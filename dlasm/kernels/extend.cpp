@@ -211,11 +211,6 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
   require(
       read_start.data()[0] == 0 && read_start.data()[ends] == reads && word_offset.data()[0] == 0,
       "extend: offsets do not cover the reads");
-  for (i64 r = 0; r < reads; ++r) {
-    require(length.data()[r] >= 0 && word_offset.data()[r + 1] - word_offset.data()[r] ==
-                                         2 * base_words(length.data()[r]),
-            "extend: a read's words do not fit its length");
-  }
   // windows look up to two words past a read
   require(word_offset.data()[reads] + 2 <= size, "extend: the words lack two words of padding");
 
@@ -233,6 +228,13 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
     nb::gil_scoped_release release;
     const Reads packed{words.data(), reinterpret_cast<const i64*>(word_offset.data()),
                        length.data(), has_n.data()};
+    parallel_blocks(reads, kReadBlock, threads, [&](int, i64 begin, i64 end) {
+      for (i64 r = begin; r < end; ++r) {
+        require(length.data()[r] >= 0 && word_offset.data()[r + 1] - word_offset.data()[r] ==
+                                             2 * base_words(length.data()[r]),
+                "extend: a read's words do not fit its length");
+      }
+    });
     std::vector<std::unique_ptr<Walker>> walkers(arena.size());
     parallel_blocks(ends, kEndBlock, threads, [&](int thread, i64 begin, i64 end) {
       if (!walkers[thread]) walkers[thread] = std::make_unique<Walker>(packed, k, walk_limit);
@@ -258,11 +260,13 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
     offsets[0] = 0;
     for (i64 e = 0; e < ends; ++e) offsets[e + 1] += offsets[e];
     values = std::make_unique<Owned<u8>>(static_cast<std::size_t>(offsets[ends]));
-    for (i64 e = 0; e < ends; ++e) {
-      const i64 n = offsets[e + 1] - offsets[e];
-      if (n)
-        std::memcpy(values->begin() + offsets[e], arena[piece[e].thread].data() + piece[e].at, n);
-    }
+    parallel_blocks(ends, kReadBlock, threads, [&](int, i64 begin, i64 end) {
+      for (i64 e = begin; e < end; ++e) {
+        const i64 n = offsets[e + 1] - offsets[e];
+        if (n)
+          std::memcpy(values->begin() + offsets[e], arena[piece[e].thread].data() + piece[e].at, n);
+      }
+    });
   }
   return {values->give(), offsets.give(), walk_k.give(), outcome.give()};
 }
