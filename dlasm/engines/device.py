@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -181,8 +181,8 @@ class Device:
                 loaded((grid,), (block,), tuple(arguments), shared_mem=shared)
         except Exception as error:  # CuPy has one class of errors per library it calls
             raise EngineError(
-                f"kernel {kernel} could not be started on device {self.number} with {grid:,} blocks "
-                f"of {block} threads: {error}"
+                f"kernel {kernel} could not be started on CUDA device {self.number} with {grid:,} "
+                f"blocks of {block} threads: {error}"
             ) from error
 
     def _checked(self, wait: Any) -> None:
@@ -207,6 +207,6 @@ def _import_cupy() -> Any:
     return cupy
 
 
-@lru_cache(maxsize=None)
+@cache
 def _device(number: int) -> Device:
     return Device(number)

@@ -1,8 +1,8 @@
 """How the kernels with k-mer tables (``extend_tables.cu``) are launched: sizes, places, grids.
 
-Sizes are exact: a table has room for every mer that the reads of its end can give on the lowest rung
-that the ladder over k can reach, at the load factor of Awan et al., SC'21, section 3.2, and a prefix
-sum over the ends says where each begins.
+Sizes are exact: a table has room for every mer that the reads of its end can give on the lowest
+rung that the ladder over k can reach, at the load factor of Awan et al., SC'21, section 3.2, and a
+prefix sum over the ends says where each begins.
 """
 
 from __future__ import annotations

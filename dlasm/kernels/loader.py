@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ ARCHITECTURES = ("sm_80", "sm_90")
 _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"\s*$')
 
 
-@lru_cache(maxsize=None)
+@cache
 def module_source(module: str) -> str:
     """Return the source of a module with its headers put in place of the includes.
 
@@ -87,7 +87,7 @@ def _lines(name: str, included: set[str]) -> Iterable[str]:
             yield f'#line {number + 1} "{name}"'
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_kernel(module: str, kernel: str, device: int) -> Any:
     """Return a kernel for a device, compiled or taken from CuPy's cache on disk.
 
@@ -117,7 +117,7 @@ def load_kernel(module: str, kernel: str, device: int) -> Any:
         raise EngineError(f"{MODULES[module]} has no kernel {kernel!r}: {error}") from error
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_module(module: str, device: int) -> Any:  # noqa: ARG001 (part of the key)
     """Return a module for a device, compiled or taken from CuPy's cache on disk.
 
