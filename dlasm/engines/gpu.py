@@ -377,14 +377,19 @@ class _Run:
         return min(last, max(by_input, first + 1))
 
     def ran_out(self, first: int, last: int) -> None:
-        """Do contigs again in halves, or on the CPU, since the device has no memory for them."""
+        """Put contigs back for which the device has no memory; smaller batches from now on.
+
+        A contig that ran out alone, with nothing else on the device, goes to the CPU engine.
+        """
         self.statistics.halved += 1
-        self.budget = self.cost(first, last) // 2
-        self.memory = min(self.memory, STREAMS * self.budget)
-        if last - first == 1:
+        fixed = self.cost(first, first)
+        self.budget = fixed + (self.cost(first, last) - fixed) // 2
+        alone = not any(slot.batch for slot in self.session.slots)
+        if alone and last - first == 1:
             self.extend_on_cpu(first, last)
-        else:
-            self.left.append((first, last))
+            return
+        self.finish_all()  # what is on the device may be all that is missing
+        self.left.append((first, last))
 
     # -- transfer and launch -------------------------------------------------------------------
 
@@ -393,7 +398,6 @@ class _Run:
         try:
             slot.batch = self._queue(slot, first, last, wanted)
         except MemoryError:
-            self.finish_all()
             self.ran_out(first, last)
             return False
         return True
@@ -514,11 +518,12 @@ class _Run:
             if self.start(slot, first, last, larger):
                 self.finish(slot)
             return
-        try:
+        part = None
+        with contextlib.suppress(MemoryError):
             part = self._gather(slot, batch)
-        except MemoryError:
+        if part is None:
             first, last = batch.first, batch.last
-            del batch
+            del batch  # and its memory
             self.ran_out(first, last)
             return
         self.parts[batch.first] = part
