@@ -238,14 +238,14 @@ struct OneWarp {
       for (i64 begin = 0; begin + table.k < read.length; begin += kLanes) {
         const i64 p = begin + lane();
         const bool votes = read.votes(p, table.k);
-        const u32 voters = __ballot_sync(kAllLanes, votes);
+        i64 counter = kNowhere - lane();  // matches no other lane's
         if (votes) {
           const i64 slot = table.slot_of(read.first + p, claim);
-          const i64 counter = kVoteCounters * slot + read.counter(batch.words, p, table.k);
-          const u32 same = __match_any_sync(voters, static_cast<u64>(counter));
-          if (lane() == __ffs(static_cast<int>(same)) - 1) {
-            table.votes[counter] += static_cast<u32>(__popc(same));
-          }
+          counter = kVoteCounters * slot + read.counter(batch.words, p, table.k);
+        }
+        const u32 same = __match_any_sync(kAllLanes, static_cast<u64>(counter));
+        if (votes && lane() == __ffs(static_cast<int>(same)) - 1) {
+          table.votes[counter] += static_cast<u32>(__popc(same));
         }
         __syncwarp();  // the next mers may have the same slots
       }
