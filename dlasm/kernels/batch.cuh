@@ -82,7 +82,7 @@ DLASM_DEVICE u32* take_area(const Batch& batch, i64 end, int length) {
 
 // Writes the walks of all ends, a thread an end, in output order: those of left ends (even) reverse
 // complemented. `walk_offsets` says where each begins in `walk_values`.
-DLASM_KERNEL spell_walks(const dlasm::Batch batch, const dlasm::i64* walk_offsets,
+DLASM_KERNEL spell_walks(const __grid_constant__ dlasm::Batch batch, const dlasm::i64* walk_offsets,
                          dlasm::u8* walk_values) {
   using namespace dlasm;
   const i64 end = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;

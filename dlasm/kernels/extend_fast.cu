@@ -5,7 +5,7 @@
 // sorts them by their number of reads, so that the threads of a warp have alike work. Passes on the
 // others.
 DLASM_KERNEL __launch_bounds__(dlasm::kSmallThreads)
-    extend_small(const dlasm::Batch batch) {
+    extend_small(const __grid_constant__ dlasm::Batch batch) {
   using namespace dlasm;
   __shared__ u16 order[kTile];
   __shared__ u32 count[kSmallReads + 1];
@@ -54,14 +54,15 @@ DLASM_KERNEL __launch_bounds__(dlasm::kSmallThreads)
   __syncthreads();
   for (u32 i = threadIdx.x; i < total; i += kSmallThreads) {
     const i64 end = first + order[i];
-    SmallWalker walker(batch, end);
+    SmallPlace place;
+    SmallWalker walker(batch, end, place);
     if (!walker.extend()) pass_to_warp(batch, end);
   }
 }
 
 // Walks the ends of the middle size and the small ones that were passed on, a warp an end.
 DLASM_KERNEL __launch_bounds__(dlasm::kMiddleWarps* dlasm::kLanes)
-    extend_middle(const dlasm::Batch batch) {
+    extend_middle(const __grid_constant__ dlasm::Batch batch) {
   using namespace dlasm;
   __shared__ MiddlePlace places[kMiddleWarps];
   MiddlePlace& place = places[threadIdx.x / kLanes];
@@ -81,7 +82,7 @@ DLASM_KERNEL __launch_bounds__(dlasm::kMiddleWarps* dlasm::kLanes)
 
 // Walks the large ends, a block an end, largest first.
 DLASM_KERNEL __launch_bounds__(dlasm::kLargeWarps* dlasm::kLanes)
-    extend_large(const dlasm::Batch batch) {
+    extend_large(const __grid_constant__ dlasm::Batch batch) {
   using namespace dlasm;
   __shared__ TeamState state;
   __shared__ u64 shared_ticket;

@@ -23,15 +23,15 @@ constexpr int kSmallCursors = 8;    // most cursors it keeps
 constexpr int kSmallChunks = 6;     // most steps it walks before it passes the end on
 constexpr int kKeys = 8;            // samples looked up at a time by scanning the reads
 
-constexpr int kMiddleWarps = 2;      // of a block, each with its own end
-constexpr int kMiddleWords = 640;    // most packed words of an end that a warp takes
-constexpr int kMiddleReads = 128;    // and most reads of them
-constexpr int kMiddleCursors = 64;   // most cursors it keeps
-constexpr int kMiddleBits = 9;       // of its table of samples
-constexpr int kMiddleWalk = 1024;    // most bases it walks
-constexpr int kLargeWarps = 8;       // of a block that walks one end
-constexpr int kLevels = 8;           // queues of large ends by size
-constexpr int kFirstLevelLog = 11;   // words of the ends in the first of them: under 2^11
+constexpr int kMiddleWarps = 2;     // of a block, each with its own end
+constexpr int kMiddleWords = 640;   // most packed words of an end that a warp takes
+constexpr int kMiddleReads = 128;   // and most reads of them
+constexpr int kMiddleCursors = 64;  // most cursors it keeps
+constexpr int kMiddleBits = 9;      // of its table of samples
+constexpr int kMiddleWalk = 1024;   // most bases it walks
+constexpr int kLargeWarps = 8;      // of a block that walks one end
+constexpr int kLevels = 8;          // queues of large ends by size
+constexpr int kFirstLevelLog = 11;  // words of the ends in the first of them: under 2^11
 
 constexpr int kChunk = 16;  // bases that a team walks at a time
 
@@ -93,8 +93,8 @@ struct PackedEnd {
 
 // Bases before `position` of a read that agree with the tail of the contig, at most `limit`; N
 // agrees with nothing.
-DLASM_DEVICE i32 match_tail(const PackedEnd& end, const u32* read, const u32* classes,
-                            i32 position, i32 limit) {
+DLASM_DEVICE i32 match_tail(const PackedEnd& end, const u32* read, const u32* classes, i32 position,
+                            i32 limit) {
   i32 done = 0;
 #pragma unroll
   for (int i = 0; i < kTailBases / kWindow; ++i) {
@@ -165,11 +165,19 @@ DLASM_DEVICE i64 words_of(const Batch& batch, i64 end) {
 
 // ---- one thread, one end
 
+// Arrays of a thread. Not members of SmallWalker, which is then kept in registers.
+struct SmallPlace {
+  static constexpr int kMaxHits = 16;
+  Slot cursor[kSmallCursors];
+  u32 hit[kMaxHits];       // samples that equal a key: read, then number in the read
+  i32 place[kSmallReads];  // by read, where it matched last
+};
+
 // Walks one end alone, as Walker of walk_cpu.hpp does, by scanning the reads for samples.
 class SmallWalker {
  public:
-  DLASM_DEVICE SmallWalker(const Batch& batch, i64 end)
-      : batch_(batch), end_number_(end), end_(batch, end) {}
+  DLASM_DEVICE SmallWalker(const Batch& batch, i64 end, SmallPlace& place)
+      : batch_(batch), end_number_(end), end_(batch, end), place_(place) {}
 
   // Stores what the end comes to; false: it is too much for a thread.
   DLASM_DEVICE bool extend() {
@@ -207,8 +215,6 @@ class SmallWalker {
   }
 
  private:
-  static constexpr int kMaxHits = 16;
-
   // Samples of the reads that equal one of the keys; false when there are too many.
   DLASM_DEVICE bool scan(const u32 (&keys)[kKeys]) {
     hits_ = 0;
@@ -234,8 +240,8 @@ class SmallWalker {
 #pragma unroll
           for (int d = 0; d < kKeys; ++d) equal |= key == keys[d];
           if (equal && first + i < samples) {
-            if (hits_ == kMaxHits) return false;
-            hit_[hits_++] = static_cast<u32>(r) << 24 | static_cast<u32>(first + i);
+            if (hits_ == SmallPlace::kMaxHits) return false;
+            place_.hit[hits_++] = static_cast<u32>(r) << 24 | static_cast<u32>(first + i);
           }
         }
       }
@@ -248,7 +254,8 @@ class SmallWalker {
   template <class Found>
   DLASM_DEVICE bool each_hit(const u32 (&keys)[kKeys], Found found) {
     for (int i = 0; i < hits_; ++i) {
-      const i32 r = static_cast<i32>(hit_[i] >> 24), j = static_cast<i32>(hit_[i] & 0xFFFFFF);
+      const i32 r = static_cast<i32>(place_.hit[i] >> 24),
+                j = static_cast<i32>(place_.hit[i] & 0xFFFFFF);
       const u32 word = end_.word_of(r);
       const u32* read = end_.words + word;
       const i32 length = end_.length[r];
@@ -269,14 +276,14 @@ class SmallWalker {
   // Takes note that a read matches at `place` (context position less position in the read): at two
   // places, a mer may be repeated.
   DLASM_DEVICE void note_place(i32 read, i32 place) {
-    if (placed_ >> read & 1 && place_[read] != place) doubled_ = true;
+    if (placed_ >> read & 1 && place_.place[read] != place) doubled_ = true;
     placed_ |= 1u << read;
-    place_[read] = place;
+    place_.place[read] = place;
   }
 
   DLASM_DEVICE bool add_cursor(u32 word, i32 position, u32 start, i32 length) {
     if (cursors_ == kSmallCursors) return false;
-    cursor_[cursors_++] = {word, position, start, length};
+    place_.cursor[cursors_++] = {word, position, start, length};
     return true;
   }
 
@@ -285,20 +292,20 @@ class SmallWalker {
 #pragma unroll
     for (int d = 0; d < kStartSamples; ++d) keys[d] = end_.start_key(d);
     if (!scan(keys)) return false;
-    return each_hit(keys, [&](i32 r, u32 word, const u32* classes, i32 length, i32 position,
-                              int d) {
-      position += d;
-      if (position >= length) return true;
-      const i32 match = match_tail(end_, end_.words + word, classes, position,
-                                   smaller(position, end_.clean_length));
-      if (match < d + kSampleBases) return true;  // the tail after the sample must agree too
-      note_place(r, kTailBases - position);
-      if (match >= kMinK && match > start_match_) {
-        const u32* all_classes = end_.words + word + base_words(length);
-        if (vote_bits(base_at(all_classes, position)) & 1) start_match_ = match;
-      }
-      return add_cursor(word, position, static_cast<u32>(kTailBases - match), length);
-    });
+    return each_hit(
+        keys, [&](i32 r, u32 word, const u32* classes, i32 length, i32 position, int d) {
+          position += d;
+          if (position >= length) return true;
+          const i32 match = match_tail(end_, end_.words + word, classes, position,
+                                       smaller(position, end_.clean_length));
+          if (match < d + kSampleBases) return true;  // the tail after the sample must agree too
+          note_place(r, kTailBases - position);
+          if (match >= kMinK && match > start_match_) {
+            const u32* all_classes = end_.words + word + base_words(length);
+            if (vote_bits(base_at(all_classes, position)) & 1) start_match_ = match;
+          }
+          return add_cursor(word, position, static_cast<u32>(kTailBases - match), length);
+        });
   }
 
   // Walks on rung k from where the context ends now; false: too much for a thread.
@@ -325,7 +332,7 @@ class SmallWalker {
     int sight = 0;
     waiting_here_ = 0;
     for (int i = 0; i < cursors_; ++i) {
-      const Slot slot = cursor_[i];
+      const Slot slot = place_.cursor[i];
       const Ahead ahead = look_ahead(end_.words, slot);
       const u32 vote = static_cast<u32>(ahead.classes) & 3u;
       if (vote == kClassNone || vote == kClassN) continue;
@@ -364,7 +371,7 @@ class SmallWalker {
     if (*taken > room) *taken = static_cast<int>(room);
     u64 covered = 0;
     for (int i = 0; i < cursors_; ++i) {
-      const Slot slot = cursor_[i];
+      const Slot slot = place_.cursor[i];
       const Ahead ahead = look_ahead(end_.words, slot);
       const i32 match = context_end - slot.begin();
       const int from = votes_from(k, match);
@@ -387,31 +394,32 @@ class SmallWalker {
     u32 keys[kKeys];
 #pragma unroll
     for (int t = 0; t < kKeys; ++t) {
-      keys[t] = t < *taken ? static_cast<u32>(appended(recent_, bases, t + 1) >>
-                                              (2 * (kWindow - kSampleBases)))
-                           : kNoKey;
+      keys[t] =
+          t < *taken
+              ? static_cast<u32>(appended(recent_, bases, t + 1) >> (2 * (kWindow - kSampleBases)))
+              : kNoKey;
     }
     if (!scan(keys)) return false;
     const i32 context_end = kTailBases + walked_;
-    return each_hit(keys, [&](i32 r, u32 word, const u32* classes, i32 length, i32 position,
-                              int t) {
-      if (t >= *taken || position == length) return true;
-      const i32 clean = end_.clean_length + walked_ + t + 1;
-      const i32 match = match_recent(appended(recent_, bases, t + 1), end_.words + word, classes,
-                                     position, smaller(position, clean));
-      if (match >= kKnownMatch) return true;
-      const i32 context_here = context_end + t + 1;
-      const Slot slot{word, position, static_cast<u32>(context_here - match), length};
-      const Ahead ahead = look_ahead(end_.words, slot);
-      const int agreed = ahead.agreed(bases >> (2 * (t + 1)));
-      if (agreed < *taken - (t + 1) && agreed >= votes_from(k, match) && agreed < ahead.left &&
-          (ahead.votes() >> (2 * agreed) & 1)) {
-        *taken = t + 1 + agreed;
-      }
-      note_place(r, context_here - position);
-      return add_cursor(word, position,
-                        slot.start | static_cast<u32>(t + 1) << Slot::kAtShift, length);
-    });
+    return each_hit(
+        keys, [&](i32 r, u32 word, const u32* classes, i32 length, i32 position, int t) {
+          if (t >= *taken || position == length) return true;
+          const i32 clean = end_.clean_length + walked_ + t + 1;
+          const i32 match = match_recent(appended(recent_, bases, t + 1), end_.words + word,
+                                         classes, position, smaller(position, clean));
+          if (match >= kKnownMatch) return true;
+          const i32 context_here = context_end + t + 1;
+          const Slot slot{word, position, static_cast<u32>(context_here - match), length};
+          const Ahead ahead = look_ahead(end_.words, slot);
+          const int agreed = ahead.agreed(bases >> (2 * (t + 1)));
+          if (agreed < *taken - (t + 1) && agreed >= votes_from(k, match) && agreed < ahead.left &&
+              (ahead.votes() >> (2 * agreed) & 1)) {
+            *taken = t + 1 + agreed;
+          }
+          note_place(r, context_here - position);
+          return add_cursor(word, position, slot.start | static_cast<u32>(t + 1) << Slot::kAtShift,
+                            length);
+        });
   }
 
   // Moves all cursors over the bases accepted; those that disagree are gone.
@@ -419,7 +427,7 @@ class SmallWalker {
     const i32 before = kTailBases + walked_;
     int kept = 0;
     for (int i = 0; i < cursors_; ++i) {
-      Slot slot = cursor_[i];
+      Slot slot = place_.cursor[i];
       const int at = slot.at();
       if (at > taken) continue;  // another arrival cut the bases before it
       const int steps = taken - at;
@@ -434,7 +442,7 @@ class SmallWalker {
       if (agreed >= steps) {
         slot.position += steps;
         slot.start = static_cast<u32>(slot.begin());
-        if (slot.position < slot.length) cursor_[kept++] = slot;
+        if (slot.position < slot.length) place_.cursor[kept++] = slot;
       } else if (agreed < ahead.left && (ahead.votes() >> (2 * agreed) & 1) &&
                  match + agreed >= kMinK) {
         undisputed_ = false;
@@ -449,6 +457,7 @@ class SmallWalker {
   const Batch& batch_;
   const i64 end_number_;
   const PackedEnd end_;
+  SmallPlace& place_;
   u64 walk_ = 0;
   u64 recent_ = end_.tail[0];
   i32 walked_ = 0;
@@ -458,9 +467,6 @@ class SmallWalker {
   int chunks_ = 0;
   int cursors_ = 0, hits_ = 0;
   u32 placed_ = 0;
-  Slot cursor_[kSmallCursors];
-  u32 hit_[kMaxHits];
-  i32 place_[kSmallReads];
 };
 
 // ---- a team, one end
@@ -476,23 +482,23 @@ struct alignas(16) TableSample {
 
 // What a team works in.
 struct Workplace {
-  Slot* start;         // cursors at the end of the contig
-  Slot* list[2];       // cursors now, and after the next step
-  u32* note;           // by cursor, what the votes said of it
+  Slot* start;    // cursors at the end of the contig
+  Slot* list[2];  // cursors now, and after the next step
+  u32* note;      // by cursor, what the votes said of it
   TableSample* samples;
-  u32* buckets;        // where in the samples each bucket ends
-  i32* start_place;    // by read, where it matches the end of the contig
-  i32* place;          // and where it matched last
-  u32* context[2];     // the contig's tail and the walk: now, and the best one if that is another
-  u32 capacity;        // of each list of cursors
+  u32* buckets;      // where in the samples each bucket ends
+  i32* start_place;  // by read, where it matches the end of the contig
+  i32* place;        // and where it matched last
+  u32* context[2];   // the contig's tail and the walk: now, and the best one if that is another
+  u32 capacity;      // of each list of cursors
   int bucket_bits;
-  i32 walk_capacity;   // bases of a walk that fit into a context
+  i32 walk_capacity;  // bases of a walk that fit into a context
 };
 
 // What a team shares. Each number is written between two syncs and read between others; the
 // comments of TeamWalker::step() number them.
 struct TeamState {
-  u32 count[2 * kChunk];                        // votes for each base of the chunk, high ones
+  u32 count[2 * kChunk];                            // votes for each base of the chunk, high ones
   u32 against[kChunk][4], against_high[kChunk][4];  // votes for other bases there
   u32 arrivals;
   u32 cursors[2];
@@ -502,7 +508,7 @@ struct TeamState {
   i32 waiting, waiting_here, shortest_vote;
   u32 doubled, start_doubled, disputed;
   i32 repeat;
-  u32 running;          // of the sums over buckets
+  u32 running;  // of the sums over buckets
   u32 warp_sum[kLanes];
   u32 fits;
 };
@@ -513,7 +519,12 @@ class TeamWalker {
   using T = Team<kWarps>;
 
   DLASM_DEVICE TeamWalker(const Batch& batch, i64 end, TeamState& state, const Workplace& place)
-      : batch_(batch), end_number_(end), end_(batch, end), state_(state), place_(place) {}
+      : batch_(batch), end_number_(end), end_(batch, end), state_(state), place_(place) {
+    list_ = place.list[0];
+    next_list_ = place.list[1];
+    context_ = place.context[0];
+    other_context_ = place.context[1];
+  }
 
   // Stores what the end comes to; false: the workplace is too small.
   DLASM_DEVICE bool extend() {
@@ -523,7 +534,6 @@ class TeamWalker {
     const int start_k = static_cast<int>(batch_.start_k);
     best_length_ = best_k_ = 0;
     best_outcome_ = kNoWalk;
-    best_context_ = 1;
     Ladder ladder(start_k, smaller(end_.tail_length, kMaxK));
     if (ladder.k > start_match) ladder.next(kDeadEnd, start_match, 0);
     if (ladder.on() && ladder.k <= start_match) build_table();
@@ -556,19 +566,33 @@ class TeamWalker {
     return (key * 0x9E3779B1u) >> (32 - place_.bucket_bits);
   }
 
-  // Calls visit(active, read, word, length, classes or null, j, key) for all samples, a warp a read
-  // and a lane a sample; lanes without a sample that counts are not active.
+  // Calls visit(read, word, length, classes or null, j, key) for all samples without N: a warp
+  // takes a group of reads and each of its lanes one of their samples, whichever read that is of.
   template <class Visit>
   DLASM_DEVICE void each_sample(Visit visit) {
-    for (i32 r = T::warp(); r < end_.reads; r += kWarps) {
-      const u32 word = end_.word_of(r);
-      const u32* read = end_.words + word;
-      const i32 length = end_.length[r];
-      const u32* classes = end_.has_n[r] ? read + base_words(length) : nullptr;
-      const i32 samples = static_cast<i32>(sample_count(length));
-      for (i32 j = lane_number(); j < samples; j += kLanes) {
+    constexpr int kGroup = kWarps == 1 ? kLanes : 8;
+    const int lane = lane_number();
+    for (i32 group = kGroup * T::warp(); group < end_.reads; group += kGroup * kWarps) {
+      const i32 own = group + lane;
+      const bool has_read = lane < kGroup && own < end_.reads;
+      const u32 own_word = has_read ? end_.word_of(own) : 0;
+      const i32 own_length = has_read ? end_.length[own] : 0;
+      const u32 own_n = has_read ? end_.has_n[own] : 0;
+      const u32 own_samples = static_cast<u32>(sample_count(own_length));
+      const u32 until = warp_running_sum(own_samples);
+      const u32 total = shuffle(until, kLanes - 1);
+      for (u32 base = 0; base < total; base += kLanes) {
+        const u32 i = base + lane;
+        const int t = lanes_before(until, i);
+        const u32 word = shuffle(own_word, t);
+        const i32 length = shuffle(own_length, t);
+        const bool holds_n = shuffle(own_n, t) != 0;
+        const i32 j = static_cast<i32>(i - shuffle(until - own_samples, t));
+        if (i >= total) continue;
+        const u32* read = end_.words + word;
+        const u32* classes = holds_n ? read + base_words(length) : nullptr;
         if (classes && n_bits(sample_at(classes, j))) continue;
-        visit(r, word, length, classes, j, sample_at(read, j));
+        visit(group + t, word, length, classes, j, sample_at(read, j));
       }
     }
   }
@@ -658,10 +682,12 @@ class TeamWalker {
   // Sets everything back to the end of the contig.
   DLASM_DEVICE void begin_walk() {
     T::sync();
-    context_ = 1 - best_context_;
-    u32* context = place_.context[context_];
+    if (context_ == best_context_) {
+      context_ = other_context_;
+      other_context_ = best_context_;
+    }
     const u32* tail = batch_.tail + kTailWords * end_number_;
-    if (T::rank() < kTailWords) context[T::rank()] = tail[T::rank()];
+    if (T::rank() < kTailWords) context_[T::rank()] = tail[T::rank()];
     for (i32 r = T::rank(); r < end_.reads; r += T::kThreads) {
       place_.place[r] = place_.start_place[r];
     }
@@ -688,7 +714,7 @@ class TeamWalker {
     }
     clear_votes();
     T::sync();
-    Slot* list = place_.list[current_];
+    Slot* list = list_;
     u32 reference = 0;
     for (u32 i = T::rank(); i < count; i += T::kThreads) {
       const Slot slot = from[i];
@@ -739,7 +765,7 @@ class TeamWalker {
     if (anew) {
       survey(place_.start, state_.start_count, k);
     } else {
-      survey(place_.list[current_], state_.cursors[current_], k);
+      survey(list_, state_.cursors[current_], k);
     }
     int choice = -1;  // the next base where it is known already
     for (;;) {
@@ -763,7 +789,7 @@ class TeamWalker {
   // of the votes ends the chunk. False: the workplace is too small.
   DLASM_DEVICE bool step(int k, int* choice, bool* doubled) {
     // before the first sync: the bases of the reference, and new matches along them
-    Slot* list = place_.list[current_];
+    Slot* list = list_;
     const i32 context_end = kTailBases + walked_;
     const u32 cursors = state_.cursors[current_];
     const Slot reference = list[(state_.reference & ((1u << kSightShift) - 1)) - 1];
@@ -805,7 +831,7 @@ class TeamWalker {
       state_.arrivals = 0;
       append(bases, taken);
     }
-    Slot* next = place_.list[1 - current_];
+    Slot* next = next_list_;
     u32 follow = 0;
     bool disputed = false;
     for (u32 first = kLanes * T::warp(); first < total; first += T::kThreads) {
@@ -835,6 +861,8 @@ class TeamWalker {
     recent_ = taken ? appended(recent_, bases, taken) : recent_;
     walked_ += taken;
     current_ = 1 - current_;
+    next_list_ = list;
+    list_ = next;
     T::sync();
     clear_votes();
     return true;
@@ -862,11 +890,7 @@ class TeamWalker {
     const u32 shift = first - (until - count);  // from a number among all hits to the sample
     for (u32 base = kLanes * T::warp(); base < total; base += T::kThreads) {
       const u32 i = base + lane;
-      int t = 0;  // lanes whose hits all come before this one
-#pragma unroll
-      for (int half = kLanes / 2; half; half /= 2) {
-        if (shuffle(until, t + half - 1) <= i) t += half;
-      }
+      const int t = lanes_before(until, i);
       const u32 wanted = shuffle(key, t), wanted_earlier = shuffle(earlier, t);
       const u32 number = i + shuffle(shift, t);
       const u64 here = shuffle(recent, t);
@@ -906,8 +930,8 @@ class TeamWalker {
     const i32 match = context_end + at - slot.begin();
     const int from = votes_from(k, match);
     const bool against = agreed < ahead.left && (votes >> (2 * agreed) & 1);
-    place_.note[i] = static_cast<u32>(agreed) |
-                     (against && match + agreed >= kMinK ? kDisputeNote : 0);
+    place_.note[i] =
+        static_cast<u32>(agreed) | (against && match + agreed >= kMinK ? kDisputeNote : 0);
     const int until = agreed < steps ? agreed + 1 : steps;
     if (from > 0) {
       const u64 waited = votes & first_bases(smaller(from, until));
@@ -958,7 +982,7 @@ class TeamWalker {
   }
 
   DLASM_DEVICE void append(u64 bases, int n) {
-    u32* word = place_.context[context_] + (kTailBases + walked_) / kBasesPerWord;
+    u32* word = context_ + (kTailBases + walked_) / kBasesPerWord;
     const int used = 2 * (walked_ % kBasesPerWord);
     const u64 kept = used ? word[0] & ((1u << used) - 1) : 0;
     const u64 both = kept | (bases & first_bases(n)) << used;
@@ -970,7 +994,7 @@ class TeamWalker {
   // there.
   DLASM_DEVICE bool repeated(i32 before, int k) {
     suspicious_ = true;
-    const u32* context = place_.context[context_];
+    const u32* context = context_;
     const i32 end = kTailBases + walked_;
     i32 last = end;  // at the limit nothing is looked at any more
     if (walked_ >= batch_.walk_limit) last = static_cast<i32>(kTailBases + batch_.walk_limit - 1);
@@ -1000,7 +1024,7 @@ class TeamWalker {
   }
 
   DLASM_DEVICE void store() {
-    const u32* walk = place_.context[best_context_] + kTailWords;
+    const u32* walk = best_context_ + kTailWords;
     if (leads()) {
       store_outcome(batch_, end_number_, best_outcome_, best_k_, best_length_);
       if (best_length_) {
@@ -1026,11 +1050,12 @@ class TeamWalker {
   u64 recent_ = 0;
   i32 walked_ = 0;
   bool suspicious_ = false;
-  int current_ = 0;  // which list of cursors
-  int context_ = 0;  // which context
+  int current_ = 0;  // which of the numbers of cursors
+  Slot *list_, *next_list_;
+  u32 *context_, *other_context_;
   i32 best_length_ = 0;
   int best_k_ = 0;
-  int best_context_ = 1;
+  u32* best_context_ = nullptr;  // the one that holds the best walk
   Outcome best_outcome_ = kNoWalk;
 };
 
@@ -1047,9 +1072,8 @@ struct MiddlePlace {
   u32 context[2][(kTailBases + kMiddleWalk) / kBasesPerWord + 4];
 
   DLASM_DEVICE Workplace workplace() {
-    return {cursors[0], {cursors[1], cursors[2]}, note,           samples,
-            buckets,    place[0],                 place[1],       {context[0], context[1]},
-            kMiddleCursors, kMiddleBits,          kMiddleWalk};
+    return {cursors[0], {cursors[1], cursors[2]}, note,           samples,     buckets,    place[0],
+            place[1],   {context[0], context[1]}, kMiddleCursors, kMiddleBits, kMiddleWalk};
   }
 };
 
@@ -1067,7 +1091,8 @@ struct LargePlace {
     // A cursor is a read and a place in it or up to a chunk past it, and it never happens that all
     // of them are cursors but in reads of one base.
     const i64 most = kBasesPerWord / 2 * samples + kChunk * reads;
-    capacity = all_cursors ? most : smaller(static_cast<i32>(most), static_cast<i32>(2 * reads + 1024));
+    capacity =
+        all_cursors ? most : smaller(static_cast<i32>(most), static_cast<i32>(2 * reads + 1024));
     context_words = base_words(kTailBases + batch.walk_limit) + 4;
   }
 

@@ -37,6 +37,17 @@ DLASM_DEVICE u32 warp_running_sum(u32 value) {
   return value;
 }
 
+// How many lanes have a running sum of at most `i`, so that lane is the one to which number `i`
+// belongs; at most kLanes - 1.
+DLASM_DEVICE int lanes_before(u32 running_sum, u32 i) {
+  int lanes = 0;
+#pragma unroll
+  for (int half = kLanes / 2; half; half /= 2) {
+    if (shuffle(running_sum, lanes + half - 1) <= i) lanes += half;
+  }
+  return lanes;
+}
+
 // Bit b of lane i becomes bit i of lane b.
 DLASM_DEVICE u32 warp_transpose(u32 bits) {
   u32 mask = 0x0000FFFFu;

@@ -138,7 +138,8 @@ inline void Machine::run_block(int threads) {
     }
     const bool ended = left != alive.size();
     alive.resize(left);
-    idle = ended || before != block.generation + static_cast<unsigned>(block.arrived) ? 0 : idle + 1;
+    idle =
+        ended || before != block.generation + static_cast<unsigned>(block.arrived) ? 0 : idle + 1;
     if (idle > 10'000'000) {
       std::fprintf(stderr, "emulated block does not go on\n");
       std::abort();
@@ -194,7 +195,8 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
 template <class T>
 T __shfl_up_sync(unsigned, T value, unsigned by) {
   const unsigned lane = static_cast<unsigned>(emulated::machine.current % 32);
-  return static_cast<T>(emulated::exchange(emulated::as_bits(value))[lane >= by ? lane - by : lane]);
+  return static_cast<T>(
+      emulated::exchange(emulated::as_bits(value))[lane >= by ? lane - by : lane]);
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
   const unsigned long long* values = emulated::exchange(predicate);
