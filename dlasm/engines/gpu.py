@@ -457,9 +457,10 @@ class _Run:
 
         begin, stop = places["walk_length"], places["walk_head"]
         device.clear(base + begin, stop - begin, stream)
-        device.load(self.family.module)  # not between the events that time the kernels
-        events, labels = [device.record(stream, timed=True)], []
-        for kernel in work.kernels(base + places["scratch"]):
+        device.load(self.family.module)
+        kernels = work.kernels(base + places["scratch"])
+        events = [device.record(stream, timed=True)]  # nothing but launches from here on
+        for kernel in kernels:
             device.launch(
                 self.family.module,
                 kernel.kernel,
@@ -470,7 +471,6 @@ class _Run:
                 kernel.shared,
             )
             events.append(device.record(stream, timed=True))
-            labels.append(kernel.label)
         host = slot.host(stop - begin)
         device.copy_out(host, base + begin, stream)
         self.statistics.bytes_out += len(host)
@@ -491,7 +491,7 @@ class _Run:
             offsets_address=base + places["walk_offsets"],
             returned=returned,
             events=events,
-            labels=labels,
+            labels=[kernel.label for kernel in kernels],
             wanted=(work.walk_area_words, work.scratch_bytes),
         )
 
