@@ -93,6 +93,7 @@ DLASM_KERNEL spell_walks(const __grid_constant__ dlasm::Batch batch, const dlasm
   const u64 head = batch.walk_head[end];
   const u32* words = length > kWindow ? batch.walk_area + batch.walk_start[end] : nullptr;
   u8* text = walk_values + walk_offsets[end];
+#pragma unroll 1
   for (i32 i = 0; i < length; ++i) {
     const i32 at = right ? i : length - 1 - i;
     const u32 base = words ? base_at(words, at) : static_cast<u32>(head >> (2 * at)) & 3u;

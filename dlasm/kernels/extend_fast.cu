@@ -42,6 +42,7 @@ DLASM_KERNEL __launch_bounds__(dlasm::kSmallThreads)
   }
   __syncthreads();
   u32 total = 0;
+#pragma unroll 1
   for (int reads = kSmallReads; reads > 0; --reads) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
@@ -52,6 +53,7 @@ DLASM_KERNEL __launch_bounds__(dlasm::kSmallThreads)
     total += count[reads];
   }
   __syncthreads();
+#pragma unroll 1
   for (u32 i = threadIdx.x; i < total; i += kSmallThreads) {
     const i64 end = first + order[i];
     SmallPlace place;
@@ -100,6 +102,7 @@ DLASM_KERNEL __launch_bounds__(dlasm::kLargeWarps* dlasm::kLanes)
     }
     if (level < 0) return;
     const i64 end = block_queue(batch, level)[ticket];
+#pragma unroll 1
     for (int all_cursors = 0; all_cursors < 2; ++all_cursors) {
       const LargePlace large(batch, end, all_cursors);
       __syncthreads();

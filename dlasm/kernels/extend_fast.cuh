@@ -218,12 +218,14 @@ class SmallWalker {
   // Samples of the reads that equal one of the keys; false when there are too many.
   DLASM_DEVICE bool scan(const u32 (&keys)[kKeys]) {
     hits_ = 0;
+#pragma unroll 1
     for (i32 r = 0; r < end_.reads; ++r) {
       const i32 length = end_.length[r];
       const i32 samples = static_cast<i32>(sample_count(length));
       const i32 pairs = static_cast<i32>(base_words(length) + 1) / 2;
       const u64* read = reinterpret_cast<const u64*>(end_.words + end_.word_of(r));
       constexpr int kPairs = 5;  // of words: the samples of 160 bases at a time
+#pragma unroll 1
       for (i32 first = 0; first < samples; first += 4 * kPairs) {
         u64 pair[kPairs + 1];
 #pragma unroll
@@ -253,6 +255,7 @@ class SmallWalker {
   // sample, i) for each hit and each key i that it equals; false as soon as one gives false.
   template <class Found>
   DLASM_DEVICE bool each_hit(const u32 (&keys)[kKeys], Found found) {
+#pragma unroll 1
     for (int i = 0; i < hits_; ++i) {
       const i32 r = static_cast<i32>(place_.hit[i] >> 24),
                 j = static_cast<i32>(place_.hit[i] & 0xFFFFFF);
@@ -265,6 +268,7 @@ class SmallWalker {
       u32 equal = 0;
 #pragma unroll
       for (int d = 0; d < kKeys; ++d) equal |= key == keys[d] ? 1u << d : 0;
+#pragma unroll 1
       for (; equal; equal &= equal - 1) {
         const int d = __ffs(static_cast<int>(equal)) - 1;
         if (!found(r, word, classes, length, j * kSampleStep + kSampleBases, d)) return false;
@@ -331,6 +335,7 @@ class SmallWalker {
     u32 votes = 0, high_votes = 0, voters = 0;  // a byte for each base
     int sight = 0;
     waiting_here_ = 0;
+#pragma unroll 1
     for (int i = 0; i < cursors_; ++i) {
       const Slot slot = place_.cursor[i];
       const Ahead ahead = look_ahead(end_.words, slot);
@@ -370,6 +375,7 @@ class SmallWalker {
     const i64 room = batch_.walk_limit - walked_;
     if (*taken > room) *taken = static_cast<int>(room);
     u64 covered = 0;
+#pragma unroll 1
     for (int i = 0; i < cursors_; ++i) {
       const Slot slot = place_.cursor[i];
       const Ahead ahead = look_ahead(end_.words, slot);
@@ -426,6 +432,7 @@ class SmallWalker {
   DLASM_DEVICE void advance(int k, u64 bases, int taken) {
     const i32 before = kTailBases + walked_;
     int kept = 0;
+#pragma unroll 1
     for (int i = 0; i < cursors_; ++i) {
       Slot slot = place_.cursor[i];
       const int at = slot.at();
@@ -572,6 +579,7 @@ class TeamWalker {
   DLASM_DEVICE void each_sample(Visit visit) {
     constexpr int kGroup = kWarps == 1 ? kLanes : 8;
     const int lane = lane_number();
+#pragma unroll 1
     for (i32 group = kGroup * T::warp(); group < end_.reads; group += kGroup * kWarps) {
       const i32 own = group + lane;
       const bool has_read = lane < kGroup && own < end_.reads;
@@ -581,6 +589,7 @@ class TeamWalker {
       const u32 own_samples = static_cast<u32>(sample_count(own_length));
       const u32 until = warp_running_sum(own_samples);
       const u32 total = shuffle(until, kLanes - 1);
+#pragma unroll 1
       for (u32 base = 0; base < total; base += kLanes) {
         const u32 i = base + lane;
         const int t = lanes_before(until, i);
@@ -601,7 +610,9 @@ class TeamWalker {
   // counts the samples of each bucket.
   DLASM_DEVICE void find_start() {
     const u32 buckets = 1u << place_.bucket_bits;
+#pragma unroll 1
     for (u32 i = T::rank(); i < buckets; i += T::kThreads) place_.buckets[i] = 0;
+#pragma unroll 1
     for (i32 r = T::rank(); r < end_.reads; r += T::kThreads) place_.start_place[r] = kNoPlace;
     if (leads()) {
       state_.start_count = 0;
@@ -617,6 +628,7 @@ class TeamWalker {
       u32 equal = 0;
 #pragma unroll
       for (int d = 0; d < kStartSamples; ++d) equal |= key == keys[d] ? 1u << d : 0;
+#pragma unroll 1
       for (; equal; equal &= equal - 1) {
         const int d = __ffs(static_cast<int>(equal)) - 1;
         const i32 position = j * kSampleStep + kSampleBases + d;
@@ -626,7 +638,7 @@ class TeamWalker {
         if (match < d + kSampleBases) continue;
         const i32 here = kTailBases - position;
         const i32 other = atomicExch(place_.start_place + r, here);
-        if (other != kNoPlace && other != here) state_.start_doubled = 1;
+        if (other != kNoPlace && other != here) atomicOr(&state_.start_doubled, 1u);
         const u32* all_classes = end_.words + word + base_words(length);
         if (match >= kMinK && (vote_bits(base_at(all_classes, position)) & 1)) {
           atomicMax(&state_.start_match, match);
@@ -657,14 +669,19 @@ class TeamWalker {
 
   // Makes of the number of samples in each bucket the number of those in the buckets before it.
   DLASM_DEVICE void sum_buckets() {
+    constexpr u32 kEach = 4;  // buckets that a thread takes at a time
     const u32 buckets = 1u << place_.bucket_bits;
     if (leads()) state_.running = 0;
     T::sync();
-    for (u32 first = 0; first < buckets; first += T::kThreads) {
-      const u32 i = first + T::rank();
-      const u32 count = i < buckets ? place_.buckets[i] : 0;
-      const u32 until = warp_running_sum(count);
-      u32 before = state_.running;
+#pragma unroll 1
+    for (u32 first = 0; first < buckets; first += kEach * T::kThreads) {
+      u32* bucket = place_.buckets + first + kEach * T::rank();
+      const bool own = first + kEach * T::rank() < buckets;
+      u32 count[kEach], sum = 0;
+#pragma unroll
+      for (u32 i = 0; i < kEach; ++i) sum += count[i] = own ? bucket[i] : 0;
+      const u32 until = warp_running_sum(sum);
+      u32 before = state_.running + until - sum;
       if (lane_number() == kLanes - 1) state_.warp_sum[T::warp()] = until;
       T::sync();
       u32 all = 0;
@@ -672,8 +689,11 @@ class TeamWalker {
         if (w == T::warp()) before += all;
         all += state_.warp_sum[w];
       }
-      if (i < buckets) place_.buckets[i] = before + until - count;
-      T::sync();
+#pragma unroll
+      for (u32 i = 0; i < kEach; ++i) {
+        if (own) bucket[i] = before;
+        before += count[i];
+      }
       if (leads()) state_.running += all;
       T::sync();
     }
@@ -688,6 +708,7 @@ class TeamWalker {
     }
     const u32* tail = batch_.tail + kTailWords * end_number_;
     if (T::rank() < kTailWords) context_[T::rank()] = tail[T::rank()];
+#pragma unroll 1
     for (i32 r = T::rank(); r < end_.reads; r += T::kThreads) {
       place_.place[r] = place_.start_place[r];
     }
@@ -716,6 +737,7 @@ class TeamWalker {
     T::sync();
     Slot* list = list_;
     u32 reference = 0;
+#pragma unroll 1
     for (u32 i = T::rank(); i < count; i += T::kThreads) {
       const Slot slot = from[i];
       if (from != list) list[i] = slot;
@@ -726,7 +748,9 @@ class TeamWalker {
   }
 
   DLASM_DEVICE void clear_votes() {
+#pragma unroll 1
     for (int i = T::rank(); i < 2 * kChunk; i += T::kThreads) state_.count[i] = 0;
+#pragma unroll 1
     for (int i = T::rank(); i < 4 * kChunk; i += T::kThreads) {
       state_.against[i / 4][i % 4] = 0;
       state_.against_high[i / 4][i % 4] = 0;
@@ -811,6 +835,7 @@ class TeamWalker {
     }
     u32 count = 0;  // of bit lane_number() of what the cursors say
     i32 waiting = 0, shortest = kMaxK + kShiftK;
+#pragma unroll 1
     for (u32 first = kLanes * T::warp(); first < total; first += T::kThreads) {
       const u32 i = first + lane_number();
       u32 says = 0;
@@ -834,6 +859,7 @@ class TeamWalker {
     Slot* next = next_list_;
     u32 follow = 0;
     bool disputed = false;
+#pragma unroll 1
     for (u32 first = kLanes * T::warp(); first < total; first += T::kThreads) {
       const u32 i = first + lane_number();
       Slot slot{0, 0, 0, 0};
@@ -856,7 +882,7 @@ class TeamWalker {
         look_at(slot, at, context_end + taken, k, *choice, &follow);
       }
     }
-    if (disputed) state_.disputed = 1;
+    if (disputed) atomicOr(&state_.disputed, 1u);
     give_reference(follow);
     recent_ = taken ? appended(recent_, bases, taken) : recent_;
     walked_ += taken;
@@ -888,6 +914,7 @@ class TeamWalker {
     const u32 until = warp_running_sum(count);
     const u32 total = shuffle(until, kLanes - 1);
     const u32 shift = first - (until - count);  // from a number among all hits to the sample
+#pragma unroll 1
     for (u32 base = kLanes * T::warp(); base < total; base += T::kThreads) {
       const u32 i = base + lane;
       const int t = lanes_before(until, i);
@@ -908,7 +935,7 @@ class TeamWalker {
       const i32 context_end = kTailBases + walked_ + t + 1;
       const i32 place = context_end - sample.position;
       const i32 other = atomicExch(place_.place + sample.read, place);
-      if (other != kNoPlace && other != place) state_.doubled = 1;
+      if (other != kNoPlace && other != place) atomicOr(&state_.doubled, 1u);
       const u32 at = cursors + atomicAdd(&state_.arrivals, 1u);
       if (at < place_.capacity) {
         const u32 start = static_cast<u32>(context_end - match);
@@ -1001,8 +1028,10 @@ class TeamWalker {
     T::sync();
     if (leads()) state_.repeat = end + 1;
     T::sync();
+#pragma unroll 1
     for (i32 earlier = kTailBases + T::rank(); earlier < last; earlier += T::kThreads) {
       const u64 mer = window_before(context, earlier) >> (2 * (kWindow - kMinK));
+#pragma unroll 1
       for (i32 here = larger(before, earlier) + 1; here <= last; ++here) {
         if (window_before(context, here) >> (2 * (kWindow - kMinK)) != mer) continue;
         if (match_back(context, earlier, context, here, k) == k) atomicMin(&state_.repeat, here);
@@ -1037,6 +1066,7 @@ class TeamWalker {
     if (leads()) area = reinterpret_cast<u64>(take_area(batch_, end_number_, best_length_));
     u32* words = reinterpret_cast<u32*>(shuffle(area, 0));
     if (!words) return;
+#pragma unroll 1
     for (i32 i = lane_number(); i < base_words(best_length_); i += kLanes) words[i] = walk[i];
   }
 
