@@ -348,6 +348,7 @@ nb::dict parse_paf(In<u8> text) {
   out["matches"] = copied(columns.matches);
   out["score"] = copied(columns.score);
   out["kind"] = copied(columns.kind);
+  out["rough"] = copied(columns.rough);
   out["line"] = copied(columns.line);
   out["lines"] = columns.lines;
   out["problem"] = columns.problem;

@@ -48,7 +48,8 @@ struct PafColumns {
   std::vector<std::int64_t> contig_length, contig_start, contig_end;
   std::vector<i32> matches, score;  // score: tag AS, -2^31 without one
   std::vector<u8> kind;             // tag tp: 'P', 'S', 'I', 'i'; 0 without one
-  std::vector<std::int64_t> line;   // number of the line, from 0
+  std::vector<u8> rough;  // 1: minimap2 chained seeds but did not align (tag s1 without AS)
+  std::vector<std::int64_t> line;  // number of the line, from 0
   std::int64_t lines = 0;
   std::string problem;
 };
@@ -132,6 +133,7 @@ inline PafColumns read_paf(const u8* text, i64 size) {
     }
     i32 score = INT32_MIN;
     u8 kind = 0;
+    bool chained = false, aligned = false;
     while (at <= end) {
       const u8* tab = static_cast<const u8*>(std::memchr(at, '\t', end - at));
       const u8* const tag_end = tab ? tab : end;
@@ -140,6 +142,9 @@ inline PafColumns read_paf(const u8* text, i64 size) {
           out.problem = "has a tag AS that is not a number";
           return out;
         }
+        aligned = true;
+      } else if (tag_end - at > 5 && !std::memcmp(at, "s1:i:", 5)) {
+        chained = true;
       } else if (tag_end - at == 6 && !std::memcmp(at, "tp:A:", 5)) {
         kind = at[5];
       }
@@ -161,6 +166,7 @@ inline PafColumns read_paf(const u8* text, i64 size) {
     out.matches.push_back(static_cast<i32>(n[6]));
     out.score.push_back(score);
     out.kind.push_back(kind);
+    out.rough.push_back(chained && !aligned);
     out.line.push_back(out.lines);
   }
   return out;

@@ -30,8 +30,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING
 import mappy
 import numpy as np
 
-from dlasm import _minimap
+import dlasm._minimap as _minimap
+import dlasm.kernels._cpu as _cpu
 from dlasm.errors import DlasmError
-from dlasm.kernels import _cpu
 from dlasm.params import DEFAULT_INSERT, HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
 from dlasm.runs import OVERHANG, CandidateRun, write_run_folder
 
@@ -61,10 +61,10 @@ __all__ = [
     "add_counts",
     "aligned_bases",
     "bound_suffices",
-    "cached_aligner",
     "facts_path",
     "find_candidates",
     "first_bound",
+    "is_counted",
     "measure_insert",
     "pair_facts",
     "read_facts",
@@ -162,32 +162,7 @@ class Aligner:
         )
 
 
-_aligners: dict[Hashable, Aligner] = {}
-_aligners_lock = threading.Lock()
-
-
-def cached_aligner(key: Hashable, load: Callable[[], Contigs], threads: int = 1) -> Aligner:
-    """Return this process's aligner for ``key``, building it at the first call.
-
-    Parameters
-    ----------
-    key : hashable
-        Says which contigs these are. Only the last key's aligner is kept.
-    load : callable
-        Gives the contigs; called when there is no aligner for ``key`` yet.
-    threads : int
-        Threads that map a batch.
-    """
-    with _aligners_lock:
-        aligner = _aligners.get(key)
-        if aligner is None:
-            _aligners.clear()
-            aligner = _aligners[key] = Aligner(load(), threads)
-        aligner.threads = threads
-        return aligner
-
-
-def _is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
+def is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
     """Rule 1, a bool per place."""
     after = contig_lengths[places.contig] - places.contig_end
     counted = np.minimum(places.left, places.contig_start) <= 1
@@ -463,7 +438,7 @@ def recruit_batch(
     long_enough = batch.length[placements.read] >= MIN_READ_LENGTH
     if not long_enough.all():
         placements = _rows(placements, np.flatnonzero(long_enough))
-    counted = _is_counted(placements, contig_lengths)
+    counted = is_counted(placements, contig_lengths)
     best = _best_rows(placements, counted, contig_lengths)
     placed = _rows(placements, best)
     chosen = _rows(placements, best[counted[best]])
@@ -546,7 +521,7 @@ def read_facts(path: str | os.PathLike[str]) -> BatchFacts:
         with np.load(source, allow_pickle=False) as arrays:
             values = {f.name: arrays[f.name] for f in fields(BatchFacts)}
         counts = {str(k): int(v) for k, v in json.loads(values.pop("counts").tobytes()).items()}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DlasmError(
             f"{source}: not the facts of a run of candidate reads ({error}); "
             "remove the run and start again"

@@ -89,11 +89,21 @@ def reads_over_end(rng: random.Random, genome: str, end: int, k: int) -> list[Re
     if rng.random() < 0.2:
         at = rng.randrange(max(1, end - 20), len(genome))
         haplotypes.append(genome[:at] + random_genome(rng, len(genome) - at))
+    if rng.random() < 0.4:  # another place that shares a piece of about k bases with this one
+        at = min(len(genome), end + rng.randint(-8, 100))
+        shared = genome[
+            max(0, at - max(0, rng.choice((k, k - 8, k + 8, 21, 29)) + rng.randint(-2, 2))) : at
+        ]
+        cut = max(0, at - len(shared))
+        other_place = random_bases(rng, cut) + shared + random_genome(rng, len(genome) - at + 1)
+        haplotypes.append(other_place)
     weights = [rng.choice((1, 1, 2, 5)) for _ in haplotypes]
-    balanced = rng.random() < 0.4  # each read once of every haplotype: votes that tie
     style = rng.choice(READ_LENGTHS[:4]) if rng.random() < 0.95 else "tiny"
     quality_style = rng.choice(("high", "mixed", "mixed", "low"))
-    errors, n_rate = rng.choice((0, 0, 0.003, 0.02)), rng.choice((0, 0, 0, 0.005, 0.03))
+    tied = rng.random() < 0.4  # each read once of every haplotype, of the same qualities
+    substitutions, unknown = (0.0, 0.0)
+    if not tied:
+        substitutions, unknown = rng.choice((0, 0, 0.003, 0.02)), rng.choice((0, 0, 0.005, 0.03))
     number = rng.choice((0, 1, 2, 3, 4, 6, 8, 9, 10, 16, 30, 60))
     near = rng.random() < 0.6
     reads: list[Read] = []
@@ -103,21 +113,19 @@ def reads_over_end(rng: random.Random, genome: str, end: int, k: int) -> list[Re
         earliest = min(max(0, end - length), latest)
         last = max(earliest, min(latest, end - k)) if near else latest
         start = rng.randint(earliest, last)
-        chosen = haplotypes if balanced else rng.choices(haplotypes, weights)
+        qualities = random_qualities(rng, length, quality_style)
         copies = rng.choice((1, 1, 1, 2, 3, 5)) if near else 1
-        for haplotype in chosen:
+        for haplotype in haplotypes if tied else rng.choices(haplotypes, weights):
             bases = haplotype[start : start + length]
-            if errors or n_rate:
+            if substitutions:
                 bases = "".join(
-                    "N"
-                    if rng.random() < n_rate
-                    else (rng.choice("ACGT") if rng.random() < errors else base)
-                    for base in bases
+                    rng.choice("ACGT") if rng.random() < substitutions else base for base in bases
                 )
-            qualities = random_qualities(rng, len(bases), quality_style)
-            reads.extend([(bases, qualities)] * copies)
+            if unknown:
+                bases = "".join("N" if rng.random() < unknown else base for base in bases)
+            reads.extend([(bases, qualities[: len(bases)])] * copies)
     rng.shuffle(reads)
-    return reads[:number]
+    return reads if tied else reads[:number]
 
 
 def random_case(rng: random.Random, k: int) -> Case:
@@ -138,18 +146,7 @@ def random_case(rng: random.Random, k: int) -> Case:
         sequence = sequence[:at] + rng.choice("NnRx") + sequence[at + 1 :]
     if rng.random() < 0.1:
         sequence = sequence.lower()
-    depth = rng.choice(
-        (
-            0,
-            1,
-            2,
-            2.98,
-            rng.randint(3, 14),
-            rng.randint(5, 60),
-            rng.uniform(0, 300),
-            1e4,
-            2**31,
-            1e15,
-        )
-    )
+    depth = rng.choice((0, 1, 2, 2.98, rng.randint(3, 14)))
+    if rng.random() < 0.4:
+        depth = rng.choice((rng.randint(5, 60), rng.uniform(0, 300), 1e4, 2**31, 1e15))
     return Case(sequence, left, right, float(depth))

@@ -82,24 +82,33 @@ std::tuple<Out<u32>, Out<std::int64_t>, Out<u8>> pack_reads(
 template <class T>
 using Target = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// The first of the ascending values from `first` on that is not under `wanted`, sought in strides
+// that double: near when both lists are dense, and quick when one is sparse.
+const std::int64_t* gallop(const std::int64_t* first, const std::int64_t* last,
+                           std::int64_t wanted) {
+  std::ptrdiff_t stride = 1;
+  while (last - first > stride && first[stride] < wanted) {
+    first += stride;
+    stride *= 2;
+  }
+  return std::lower_bound(first, std::min(last, first + stride + 1), wanted);
+}
+
 // Calls visit(e, row) for each candidate of a sorted run that belongs to ends[e] and counts.
 template <class Visit>
 void each_candidate(const In<std::int64_t>& run_end, const In<i32>& distance, double reach,
                     const In<std::int64_t>& ends, Visit visit) {
-  const std::int64_t* first = run_end.data();
-  const std::int64_t* const last = first + run_end.shape(0);
-  for (std::size_t e = 0; e < ends.shape(0); ++e) {
-    const std::int64_t wanted = ends.data()[e];
-    // gallop, since the next end is near in a dense partition and far in a sparse one
-    std::ptrdiff_t stride = 1;
-    while (last - first > stride && first[stride] < wanted) {
-      first += stride;
-      stride *= 2;
-    }
-    first = std::lower_bound(first, std::min(last, first + stride + 1), wanted);
-    for (const std::int64_t* at = first; at < last && *at == wanted; ++at) {
-      const i64 row = at - run_end.data();
-      if (distance.data()[row] < reach) visit(e, row);  // overhanging reads have distance -1
+  const std::int64_t *row = run_end.data(), *const last_row = row + run_end.shape(0);
+  const std::int64_t *end = ends.data(), *const last_end = end + ends.shape(0);
+  while (row < last_row && end < last_end) {
+    if (*end < *row) {
+      end = gallop(end, last_end, *row);
+    } else if (*row < *end) {
+      row = gallop(row, last_row, *end);
+    } else {
+      const i64 at = row - run_end.data();
+      if (distance.data()[at] < reach) visit(end - ends.data(), at);  // -1 for overhanging reads
+      ++row;
     }
   }
 }

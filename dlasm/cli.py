@@ -1,0 +1,507 @@
+"""The command line: ``dlasm extend``, ``dlasm simulate``, ``dlasm inspect``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlasm import params as defaults
+from dlasm._version import __version__
+from dlasm.errors import DlasmError, ParameterError
+from dlasm.partition import PARTITION_BYTES
+from dlasm.report import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.progress import Progress as RichBars
+
+__all__ = ["main"]
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
+
+LINE_SECONDS = 10.0
+"""How often a line says how far a stage is where there is no terminal to draw a bar on."""
+
+
+class _Commands(click.Group):
+    """Commands whose errors are one line that says the cause last."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, turning errors into a message and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("Error: interrupted; continue with --resume", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except DlasmError as error:
+            _traceback_if_verbose(ctx)
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(2 if isinstance(error, ParameterError) else 1)
+        except Exception as error:
+            _traceback_if_verbose(ctx)
+            click.echo(
+                f"Error: unexpected, so probably a fault of dlasm (-v shows where): "
+                f"{type(error).__name__}: {error}",
+                err=True,
+            )
+            ctx.exit(1)
+
+
+def _traceback_if_verbose(ctx: click.Context) -> None:
+    if ctx.meta.get("verbose"):
+        import traceback
+
+        traceback.print_exc()
+
+
+def _set_verbose(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+    ctx.meta["verbose"] = value
+    return value
+
+
+class _Workers(click.ParamType):
+    """A number of workers, or "auto"."""
+
+    name = "auto|N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return "auto" or a whole number from 0."""
+        if value == "auto":
+            return value
+        try:
+            number = int(value)
+        except ValueError:
+            number = -1
+        if number < 0:
+            self.fail(f"{value!r} is neither 'auto' nor a number from 0", param, ctx)
+        return number
+
+
+PATH = click.Path(path_type=Path)
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
+@click.version_option(__version__, prog_name="dlasm")
+def main() -> None:
+    """Extend the ends of metagenome contigs by local assembly."""
+
+
+@main.command(short_help="Extend contigs with the reads that belong to their ends.")
+@click.argument("contigs", type=PATH, required=False)
+@click.option("-1", "reads_1", type=PATH, multiple=True, help="First mates; once per library.")
+@click.option("-2", "reads_2", type=PATH, multiple=True, help="Second mates, in step with -1.")
+@click.option("--interleaved", type=PATH, multiple=True, help="Interleaved pairs.")
+@click.option("-r", "--single", type=PATH, multiple=True, help="Single reads.")
+@click.option("--bam", type=PATH, help="Alignments of the reads: BAM, SAM or CRAM, any order.")
+@click.option("--paf", type=PATH, help="Alignments of the reads given beside it, as PAF.")
+@click.option("--candidates", type=PATH, help="MetaHipMer2 candidate dump, instead of contigs.")
+@click.option("--depths", type=PATH, help="Depths, as jgi_summarize_bam_contig_depths has them.")
+@click.option("-o", "--output", type=PATH, required=True, help="Folder of the run.")
+@click.option(
+    "-k",
+    type=click.IntRange(defaults.K_MIN, defaults.K_MAX),
+    show_default=f"{defaults.DEFAULT_K}; with --candidates none",
+    help="Start k; with --candidates the k of its contigs.",
+)
+@click.option(
+    "--walk-limit",
+    type=click.IntRange(1, 1_000_000),
+    show_default=f"insert mean + 2 sd; with --candidates {defaults.DUMP_WALK_LIMIT}",
+    help="Most bases appended to an end.",
+)
+@click.option(
+    "--insert", metavar="MEAN:SD", show_default="measured", help="Insert mean and sd, bases."
+)
+@click.option(
+    "--phred",
+    type=click.IntRange(0, 93),
+    default=defaults.PHRED_OFFSET,
+    help="ASCII code of quality 0: 33, or 64 in old Illumina files.",
+)
+@click.option(
+    "--max-reads",
+    type=click.IntRange(1, 1_000_000),
+    default=defaults.MAX_READS,
+    help="Candidate reads used per end.",
+)
+@click.option(
+    "--bin-limit",
+    type=click.IntRange(1),
+    default=defaults.BIN_LIMIT,
+    help="Candidate reads from which a contig is in bin 3: who computes it.",
+)
+@click.option(
+    "--workers",
+    type=_Workers(),
+    default="auto",
+    help="Worker processes on this machine; 0: none, threads alone. "
+    "auto: 0 unless the input is large and there are many CPUs.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    show_default="the CPUs, divided by the workers",
+    help="Threads of each worker.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
+@click.option("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
+@click.option(
+    "--worker-memory",
+    metavar="SIZE",
+    show_default="this machine's, divided by the workers",
+    help="Memory of each local worker, such as 8GB; one that takes more is restarted.",
+)
+@click.option("--dashboard/--no-dashboard", default=True, help="Serve Dask's dashboard.")
+@click.option(
+    "--partition-size",
+    type=click.FloatRange(min=0, min_open=True),
+    default=PARTITION_BYTES / (1 << 20),
+    help="Packed reads of a task, MiB; does not change the result.",
+)
+@click.option("--resume", is_flag=True, help="Go on with the run in the output folder.")
+@click.option("--force", is_flag=True, help="Replace the run in the output folder.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    callback=_set_verbose,
+    expose_value=False,
+    help="Show where an error came from.",
+)
+def extend(
+    contigs: Path | None,
+    reads_1: tuple[Path, ...],
+    reads_2: tuple[Path, ...],
+    interleaved: tuple[Path, ...],
+    single: tuple[Path, ...],
+    output: Path,
+    workers: int | str,
+    threads: int | None,
+    scheduler: str | None,
+    scheduler_file: Path | None,
+    worker_memory: str | None,
+    dashboard: bool,
+    partition_size: float,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Extend the ends of CONTIGS (FASTA) with the reads that belong to them.
+
+    Reads and contigs may be plain, gzip, bzip2, zstd or xz; reads FASTQ or FASTA, whose bases count
+    as quality 40. Options that name files of reads may be given several times, once per library.
+
+    \b
+      dlasm extend contigs.fa -1 r1.fq.gz -2 r2.fq.gz -o run/
+      dlasm extend contigs.fa --bam alignments.bam -o run/
+      dlasm extend --candidates dump.dat.gz -k 77 -o run/
+    """  # noqa: D301
+    if len(reads_1) != len(reads_2):
+        raise click.UsageError(
+            f"-1 was given {len(reads_1)} times and -2 {len(reads_2)} times; each library of pairs "
+            "needs both"
+        )
+    if scheduler is not None and scheduler_file is not None:
+        raise click.UsageError("give --scheduler or --scheduler-file, not both")
+    import dlasm.pipeline as pipeline
+
+    progress = _progress(quiet)
+    with ExitStack() as stack:
+        client = None
+        if scheduler is not None or scheduler_file is not None:
+            from dlasm.cluster import connect, dashboard_hint
+
+            client = stack.enter_context(connect(scheduler, scheduler_file))
+            progress.note(dashboard_hint(client))
+        run = pipeline.extend(
+            contigs,
+            reads=list(zip(reads_1, reads_2, strict=True)) or None,
+            interleaved=list(interleaved) or None,
+            single=list(single) or None,
+            output=output,
+            client=client,
+            workers=workers,
+            threads=threads,
+            worker_memory=worker_memory,
+            dashboard=dashboard,
+            partition_bytes=max(1, round(partition_size * (1 << 20))),
+            progress=progress,
+            command=["dlasm", *sys.argv[1:]],
+            **options,
+        )
+    if not quiet:
+        _print_summary(run.summary(), run.path)
+
+
+@main.command(short_help="Make a mock community to try dlasm on.")
+@click.argument("output", type=PATH)
+@click.option("--genomes", type=click.IntRange(1, 99), default=5, help="Genomes.")
+@click.option("--genome-length", type=click.IntRange(2_000), default=20_000, help="Bases of each.")
+@click.option("--depth", type=click.FloatRange(0), default=12.0, help="Mean coverage, fold.")
+@click.option("--read-length", type=click.IntRange(1), default=150, help="Bases of a read.")
+@click.option("--insert", metavar="MEAN:SD", default="350:50", help="Insert mean and sd, bases.")
+@click.option(
+    "--error-rate", type=click.FloatRange(0, 1), default=0.005, help="Wrong bases of a read."
+)
+@click.option("--seed", type=int, default=1, help="Same seed, same files.")
+@click.option("--force", is_flag=True, help="Replace an earlier community.")
+def simulate(output: Path, insert: str, **options: Any) -> None:
+    """Write a mock community to the folder OUTPUT: genomes, reads, fragmented contigs, truth.
+
+    The genomes share repeats and two of them are strains of each other, so contigs end where
+    assemblers end them.
+    """
+    from dlasm.pipeline import parse_insert
+    from dlasm.testing import simulate_community
+
+    mean, sd = parse_insert(insert)
+    community = simulate_community(output, insert_mean=mean, insert_sd=sd, **options)
+    first, second = community.reads_paths
+    click.echo(
+        f"{community.genomes} genomes, {community.contigs:,} contigs, {community.pairs:,} pairs of "
+        f"reads; extend the contigs with\n"
+        f"  dlasm extend {community.contigs_path} -1 {first} -2 {second} -o run"
+    )
+
+
+@main.command(short_help="Say what a run holds.")
+@click.argument("run", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def inspect(run: Path, as_json: bool) -> None:
+    """Say what the folder of a RUN holds, finished or not."""
+    from dlasm.state import read_state
+
+    state = read_state(run)
+    finished = state["state"] == "finished"
+    if as_json:
+        from dlasm.work import read_json
+
+        click.echo(json.dumps(read_json(run / "summary.json") if finished else state, indent=2))
+    elif finished:
+        import dlasm.pipeline as pipeline
+
+        opened = pipeline.open_run(run)
+        _print_summary(opened.summary(), run, warnings=True)
+        _print_arrays(opened)
+    else:
+        _print_unfinished(run, state)
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+class _Lines(Progress):
+    """Says how far a run is in plain lines, for logs."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._name = ""
+        self._unit = ""
+        self._total: int | None = None
+        self._done = 0
+        self._last = time.monotonic()
+
+    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """Say that a stage begins."""
+        self._end_stage()
+        self._name, self._total, self._unit, self._done = name, total, unit, 0
+        self._last = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """Count, and say so now and then."""
+        self._done += count
+        if time.monotonic() - self._last > LINE_SECONDS:
+            self._last = time.monotonic()
+            self.note(f"{self._name}: {self._so_far()}")
+
+    def note(self, text: str) -> None:
+        """Say something."""
+        if not self._quiet:
+            click.echo(text, err=True)
+
+    def warn(self, text: str) -> None:
+        """Say something that the user must know."""
+        click.echo(f"Warning: {text}", err=True)
+
+    def close(self) -> None:
+        """Say how the last stage ended, unless that was an error."""
+        if sys.exc_info()[0] is None:
+            self._end_stage()
+        self._name = ""
+
+    def _so_far(self) -> str:
+        of = f" of {self._total:,}" if self._total else ""
+        return f"{self._done:,}{of} {self._unit}" if self._unit else "done"
+
+    def _end_stage(self) -> None:
+        if self._name:
+            self.note(f"{self._name}: {self._so_far()}")
+
+
+class _Bars(Progress):
+    """Draws a bar per stage on a terminal."""
+
+    def __init__(self) -> None:
+        self._bars: RichBars | None = None
+        self._task: Any = None
+
+    def _started(self) -> RichBars:
+        if self._bars is None:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                SpinnerColumn,
+                TextColumn,
+                TimeElapsedColumn,
+            )
+            from rich.progress import Progress as Bars
+
+            self._bars = Bars(
+                SpinnerColumn(finished_text=" "),
+                TextColumn("{task.description:<12}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[unit]}"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+            )
+            self._bars.start()
+        return self._bars
+
+    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """Draw a new bar."""
+        bars = self._started()
+        self._end_stage()
+        self._task = bars.add_task(name, total=total, unit=unit)
+
+    def advance(self, count: int) -> None:
+        """Move the bar."""
+        self._started().advance(self._task, count)
+
+    def note(self, text: str) -> None:
+        """Say something above the bars."""
+        self._started().console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Say something that the user must know."""
+        self._started().console.print(
+            f"Warning: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True
+        )
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        if self._bars is not None:
+            if sys.exc_info()[0] is None:
+                self._end_stage()
+            self._bars.stop()
+            self._bars = None
+            self._task = None
+
+    def _end_stage(self) -> None:
+        if self._bars is not None and self._task is not None:
+            task = next(t for t in self._bars.tasks if t.id == self._task)
+            total = task.completed if task.total is None else task.total
+            self._bars.update(self._task, total=max(total, 1), completed=max(total, 1))
+            self._bars.stop_task(self._task)
+
+
+def _progress(quiet: bool) -> Progress:
+    """Bars on a terminal, lines elsewhere."""
+    return _Bars() if sys.stderr.isatty() and not quiet else _Lines(quiet=quiet)
+
+
+def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = False) -> None:
+    """Print what a run gained, and where its files are; warnings if they were not yet seen."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dlasm.pipeline import summary_rows
+
+    console = Console(highlight=False)
+    table = Table(title=f"{path}", title_justify="left")
+    for name, justify in (("", "left"), ("before", "right"), ("after", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in summary_rows(summary):
+        table.add_row(*row)
+    console.print(table)
+    bins, outcomes = summary["bins"], summary["outcomes"]
+    console.print(
+        "contigs by candidate reads: "
+        f"{bins['1']:,} none (bin 1), {bins['2']:,} few (bin 2), {bins['3']:,} many (bin 3)"
+    )
+    console.print(
+        "ends by outcome: "
+        + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcomes.items())
+    )
+    for library in summary["libraries"]:
+        if "insert" in library:
+            insert = library["insert"]
+            console.print(
+                f"insert size of {', '.join(library['paths'])}: {insert['mean']:.0f} +- "
+                f"{insert['sd']:.0f} ({insert['source']})",
+                soft_wrap=True,
+            )
+    for warning in summary["warnings"] if warnings else ():
+        console.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+    stages = summary["stages"]
+    seconds = sum(stage["seconds"] for stage in stages.values())
+    peak = max(
+        max(stage["peak_rss_bytes"], stage.get("worker_peak_rss_bytes", 0))
+        for stage in stages.values()
+    )
+    console.print(f"{seconds:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
+    console.print(f"written: {path / 'extended.fasta'}, extensions.tsv, summary.json, results.zarr")
+
+
+def _print_arrays(run: Any) -> None:
+    """Print the arrays of a run's store."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dlasm.arrays import GROUPS
+
+    table = Table(title="results.zarr", title_justify="left")
+    for name in ("array", "shape", "type", "unit", "meaning"):
+        table.add_column(name)
+    for group in ("contigs", "results"):
+        for name, spec in GROUPS[group].items():
+            array = run.results.array(group, name)
+            table.add_row(
+                f"{group}/{name}", f"{array.shape[0]:,}", str(array.dtype), spec.unit, spec.meaning
+            )
+    Console(highlight=False).print(table)
+
+
+def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:
+    """Print how far a run came."""
+    click.echo(f"{path}: not finished (begun {state['started']} by dlasm {state['version']})")
+    for name, stage in state["stages"].items():
+        click.echo(f"  {name}: done in {stage['seconds']:.1f} s")
+    candidates = path / "work" / "candidates"
+    if candidates.is_dir() and "candidates" not in state["stages"]:
+        count = sum(1 for run in candidates.rglob("end.npy") if not run.parent.name.startswith("."))
+        click.echo(f"  candidates: {count} batches so far")
+    partitions = path / "work" / "partitions"
+    if partitions.is_dir():
+        count = sum(1 for _ in partitions.glob("[0-9]*.npz"))
+        click.echo(f"  extend: {count} of {state['stages']['plan']['partitions']} partitions")
+    click.echo("  continue it with the same command and --resume")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Decompressed blocks of a file, read ahead by a thread so that parsing overlaps decompression."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import os
+import queue
+import sys
+import threading
+from types import TracebackType
+from typing import Protocol, cast
+
+import numpy as np
+from isal import igzip_lib
+
+from dlasm.errors import InputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["BLOCK_BYTES", "BlockReader", "DamagedStreamError"]
+
+BLOCK_BYTES = 4 << 20
+"""Bytes of text read at a time."""
+
+_BLOCKS_AHEAD = 2
+_LONGEST_MAGIC = 6
+_GZIP_PIECE = 256 << 10  # bytes, compressed and not: measured fastest
+
+
+class DamagedStreamError(Exception):
+    """The file ended too early or cannot be decompressed; says which."""
+
+
+class _Stream(Protocol):
+    """What is read from: after a fault, everything before it has been given."""
+
+    def readinto1(self, buffer: memoryview, /) -> int:
+        """Fill the start of the buffer by one read; 0 at the end."""
+
+
+class _GzipStream:
+    """Gzip of any number of members; ``igzip.open`` loses what comes shortly before a fault."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+        self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+
+    def readinto1(self, buffer: memoryview, /) -> int:
+        while True:
+            if self._member.eof:
+                rest = self._member.unused_data.lstrip(b"\0")  # zeros may pad the end
+                while not rest:
+                    rest = self._file.read(_GZIP_PIECE)
+                    if not rest:
+                        return 0
+                    rest = rest.lstrip(b"\0")
+                self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+            else:
+                rest = self._file.read(_GZIP_PIECE) if self._member.needs_input else b""
+                if self._member.needs_input and not rest:
+                    raise EOFError
+            text = self._member.decompress(rest, min(len(buffer), _GZIP_PIECE))
+            if text:
+                buffer[: len(text)] = text
+                return len(text)
+
+
+def _decompressed(file: io.BufferedReader) -> _Stream:
+    """Wrap ``file`` by what its first bytes say; its name does not matter."""
+    start = file.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC]
+    if start.startswith(b"\x1f\x8b"):
+        return _GzipStream(file)
+    if start.startswith(b"BZh"):
+        return bz2.BZ2File(file)
+    if start.startswith(b"\x28\xb5\x2f\xfd"):
+        return cast(_Stream, zstd.ZstdFile(file))
+    if start.startswith(b"\xfd7zXZ\x00"):
+        return lzma.LZMAFile(file)
+    return file
+
+
+class BlockReader:
+    """Blocks of the decompressed text of one file, in order.
+
+    The compression (none, gzip, bzip2, zstd, xz; any number of members) is told from the first
+    bytes. A context manager; leaving it ends the thread that reads ahead.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; pipes work too.
+    error : type
+        Kind of :class:`~dlasm.errors.InputError` to raise when the file cannot be opened.
+    block_bytes : int
+        Bytes of each block but the last.
+
+    Raises
+    ------
+    InputError
+        Of the kind ``error``: the file is missing, a directory, or may not be read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        error: type[InputError],
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._block_bytes = block_bytes
+        try:
+            self._file = open(self.path, "rb", buffering=_GZIP_PIECE)  # noqa: SIM115
+        except FileNotFoundError:
+            raise error(f"{self.path}: there is no such file; check the path") from None
+        except IsADirectoryError:
+            raise error(f"{self.path}: is a directory; name the file in it") from None
+        except PermissionError:
+            raise error(
+                f"{self.path}: may not be read; check its permissions (ls -l, chmod)"
+            ) from None
+        except OSError as problem:
+            raise error(f"{self.path}: cannot be opened: {problem.strerror}") from problem
+        self._blocks: queue.Queue[np.ndarray | BaseException | None] = queue.Queue(_BLOCKS_AHEAD)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read_ahead, name="dlasm-read", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> BlockReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the thread and close the file."""
+        self._stop.set()
+        self._thread.join(timeout=1)
+        if not self._thread.is_alive():  # else it waits for a pipe that nobody writes to
+            self._file.close()
+
+    def read(self) -> np.ndarray | None:
+        """Return the next block.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            uint8, at least one byte; None at the end of the file.
+
+        Raises
+        ------
+        DamagedStreamError
+            After all that could be read: the compressed data end too early or are damaged.
+        """
+        item = self._blocks.get()
+        if item is None or isinstance(item, BaseException):
+            self._blocks.put(item)  # the same answer next time; the thread puts no more
+        if isinstance(item, BaseException):
+            raise DamagedStreamError(_what_is_wrong(item)) from item
+        return item
+
+    def _read_ahead(self) -> None:
+        last: BaseException | None = None
+        try:
+            stream = _decompressed(cast(io.BufferedReader, self._file))
+            more = True
+            while more and not self._stop.is_set():
+                block = np.empty(self._block_bytes, dtype=np.uint8)
+                filled = 0
+                try:
+                    while filled < len(block):
+                        got = stream.readinto1(block.data[filled:])
+                        if not got:
+                            more = False
+                            break
+                        filled += got
+                finally:  # what came before a fault is still good
+                    if filled:
+                        self._put(block[:filled])
+        except Exception as problem:
+            last = problem
+        self._put(last)
+
+    def _put(self, item: np.ndarray | BaseException | None) -> None:
+        while not self._stop.is_set():
+            try:
+                self._blocks.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+
+def _what_is_wrong(problem: BaseException) -> str:
+    """Say in a user's words why a stream cannot be read on."""
+    if isinstance(problem, EOFError):
+        return "the compressed file is cut short (truncated)"
+    if isinstance(problem, OSError) and problem.errno is not None:
+        return f"the file cannot be read on: {problem.strerror}"
+    return f"the compressed data are damaged ({problem})"

@@ -1,0 +1,1189 @@
+"""A run: its stages in order, how it goes on after a kill, and what it gives.
+
+The stages are: contigs (read once and laid out for the tasks), candidates (which reads belong to
+which contig end; one task per batch of reads), plan (bins and partitions), extend (one task per
+partition), results (the store in input order) and report. Each leaves whole files in the run's
+folder and a record in ``run.json``; a resumed run skips the stages that are recorded, and within
+``candidates`` and ``extend`` the tasks whose output is there. A small run does all of it in this
+process, with native threads inside; with a Dask client the tasks go to its workers.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from dlasm import params as defaults
+from dlasm._version import __version__
+from dlasm.errors import (
+    CandidatesError,
+    ContigsError,
+    DlasmError,
+    InputError,
+    ParameterError,
+    ReadsError,
+    ResourceError,
+    StoreError,
+)
+from dlasm.params import WalkParams, walk_limit_from_insert
+from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
+from dlasm.report import (
+    Progress,
+    contigs_frame,
+    extensions_frame,
+    figures,
+    write_extensions,
+    write_fasta,
+)
+from dlasm.runs import write_run_folder
+from dlasm.state import RunFolder, identify_input, read_state
+from dlasm.store import finalise, has_partition, open_results
+from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
+from dlasm.work import (
+    RunFolders,
+    forget_job,
+    open_contigs,
+    open_job,
+    read_json,
+    whole_folder,
+    write_batch,
+    write_contigs,
+    write_job,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dlasm.io.alignments import PafPlacer
+    from dlasm.io.fasta import Contigs
+    from dlasm.io.fastq import Library, ReadBatch
+    from dlasm.recruit import Aligner, BatchFacts, BatchResult, LibrarySummary
+    from dlasm.store import Results
+
+__all__ = ["Run", "extend", "open_run", "parse_insert", "summary_rows"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+MATE_BOUND = 2000.0
+"""Mates are kept up to this distance from a contig end, bases, until the insert size is known: more
+than the reach of nearly all short-read libraries, which otherwise must be mapped again."""
+
+SMALL_BYTES = 2 << 30
+"""Input files up to which no cluster is started by itself."""
+
+SMALL_CPUS = 8
+"""CPUs up to which threads of one process do better than a local cluster."""
+
+PARTITIONS_PER_WORKER = 4
+
+log = logging.getLogger("dlasm")
+
+
+# -- the public functions --------------------------------------------------------------------------
+
+
+def extend(
+    contigs: PathLike | None = None,
+    *,
+    reads: Sequence[Any] | None = None,
+    interleaved: PathLike | Sequence[PathLike] | None = None,
+    single: PathLike | Sequence[PathLike] | None = None,
+    bam: PathLike | None = None,
+    paf: PathLike | None = None,
+    candidates: PathLike | None = None,
+    depths: PathLike | None = None,
+    output: PathLike,
+    k: int | None = None,
+    walk_limit: int | None = None,
+    insert: tuple[float, float] | str | None = None,
+    phred: int = defaults.PHRED_OFFSET,
+    max_reads: int = defaults.MAX_READS,
+    bin_limit: int = defaults.BIN_LIMIT,
+    client: Client | None = None,
+    workers: int | str = "auto",
+    threads: int | None = None,
+    worker_memory: str | None = None,
+    dashboard: bool = True,
+    partition_bytes: int = PARTITION_BYTES,
+    force: bool = False,
+    resume: bool = False,
+    progress: Progress | None = None,
+    command: Sequence[str] | None = None,
+) -> Run:
+    """Extend the ends of contigs by local assembly of the reads that belong to them.
+
+    Give ``contigs`` with reads (``reads``, ``interleaved``, ``single``, any number of libraries),
+    with reads and a PAF of them, or with ``bam``; or ``candidates`` alone.
+
+    Parameters
+    ----------
+    contigs : path-like, optional
+        FASTA, plain or compressed.
+    reads : sequence, optional
+        Paths of the two files of a library of pairs, or a list of such pairs.
+    interleaved, single : path-like or sequence of path-like, optional
+        Files of interleaved pairs, and of single reads; a library each.
+    bam : path-like, optional
+        Alignments of the reads to the contigs: BAM, SAM or CRAM, in any order.
+    paf : path-like, optional
+        Alignments of the reads given beside it to the contigs.
+    candidates : path-like, optional
+        A MetaHipMer2 dump of contigs and their candidate reads.
+    depths : path-like, optional
+        Table of depths as MetaBAT's ``jgi_summarize_bam_contig_depths`` writes it.
+    output : path-like
+        Folder of the run.
+    k : int, optional
+        Start k, bases, 21 to 121. 33 by default; needed with ``candidates``, whose k it must be.
+    walk_limit : int, optional
+        Most bases appended to an end. By default insert mean + 2 sd; 613 with ``candidates``.
+    insert : tuple of float or str, optional
+        Insert mean and sd, bases, as ``(350, 50)`` or ``"350:50"``; measured by default.
+    phred : int
+        ASCII code of quality 0.
+    max_reads : int
+        Candidate reads used per end.
+    bin_limit : int
+        Candidate reads from which a contig is in bin 3.
+    client : distributed.Client, optional
+        Of the cluster to use, as :func:`dlasm.local_cluster` gives it.
+    workers : int or "auto"
+        Without a client: workers of a cluster to start on this machine; 0 does without one.
+        ``"auto"``: 0 unless the input is large and the machine has many CPUs.
+    threads : int, optional
+        Native threads of a task; by default the CPUs divided by the workers.
+    worker_memory : str, optional
+        Memory of each worker of a cluster that this starts, such as ``"8GB"``.
+    dashboard : bool
+        Whether a cluster that this starts serves Dask's dashboard.
+    partition_bytes : int
+        Packed bytes that a partition aims at; does not change the result.
+    force : bool
+        Replace an earlier run in ``output``.
+    resume : bool
+        Go on with an earlier run in ``output``.
+    progress : Progress, optional
+        Is told how far the run is; by default only warnings are given.
+    command : sequence of str, optional
+        What to record as the command.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of its range or two contradict each other.
+    InputError
+        If an input cannot be used (its kinds are in :mod:`dlasm.errors`); no result is left behind.
+    OutputExistsError
+        If ``output`` is there and neither ``force`` nor ``resume`` is given, or another run is
+        writing it.
+    ResumeError
+        If the run to resume was begun with other options or inputs.
+    ClusterError
+        If a cluster cannot be started, or loses its workers.
+    ResourceError
+        If disk or memory run out; the run can be resumed.
+    """
+    options = _Options.check(
+        contigs=contigs,
+        reads=reads,
+        interleaved=interleaved,
+        single=single,
+        bam=bam,
+        paf=paf,
+        candidates=candidates,
+        depths=depths,
+        k=k,
+        walk_limit=walk_limit,
+        insert=insert,
+        phred=phred,
+        max_reads=max_reads,
+        bin_limit=bin_limit,
+    )
+    if partition_bytes < 1:
+        raise ParameterError(f"partition bytes are {partition_bytes}; they must be at least 1")
+    if threads is not None and threads < 1:
+        raise ParameterError(f"threads are {threads}; there must be at least 1")
+    if workers != "auto" and (not isinstance(workers, int) or workers < 0):
+        raise ParameterError(f"workers are {workers!r}; give a number from 0, or 'auto'")
+    inputs = options.identify()
+    progress = progress or Progress()
+    folder = RunFolder.prepare(
+        output,
+        options=options.result_options(),
+        inputs=inputs,
+        command=command or sys.argv,
+        force=force,
+        resume=resume,
+    )
+    with ExitStack() as stack:
+        stack.callback(folder.close)
+        stack.callback(forget_job)
+        stack.enter_context(_log_to(folder.path / "dlasm.log"))
+        stack.callback(progress.close)
+        log.info("dlasm %s: %s", __version__, " ".join(folder.state["command"]))
+        if folder.state["state"] == "finished":
+            progress.note(f"{folder.path}: is finished already; nothing is left to do")
+            folder.finish()
+            return Run(folder.path)
+        if client is None:
+            count = _choose_workers(workers, inputs)
+            if count:
+                from dlasm.cluster import dashboard_hint, local_cluster
+
+                client = stack.enter_context(
+                    local_cluster(
+                        count, threads, dashboard=dashboard, memory_limit=worker_memory, quiet=True
+                    )
+                )
+                threads = None  # the workers know theirs
+                if dashboard:
+                    progress.note(dashboard_hint(client))
+        with _explained(folder):
+            _Stages(folder, options, progress, client, threads, partition_bytes).run()
+        return Run(folder.path)
+
+
+def open_run(path: PathLike) -> Run:
+    """Open a finished run.
+
+    Parameters
+    ----------
+    path : path-like
+        Its folder.
+
+    Raises
+    ------
+    StoreError
+        If there is no run, it is not finished, or it has another format version.
+    """
+    return Run(path)
+
+
+class Run:
+    """A finished run.
+
+    Parameters
+    ----------
+    path : path-like
+        Its folder.
+
+    Attributes
+    ----------
+    path : Path
+        The folder, with ``extended.fasta``, ``extensions.tsv``, ``summary.json`` and
+        ``results.zarr``.
+
+    Raises
+    ------
+    StoreError
+        If there is no finished run here.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        state = read_state(self.path)
+        if state["state"] != "finished":
+            raise StoreError(
+                f"{self.path}: this run is not finished; continue it with --resume "
+                "(dlasm inspect says how far it came)"
+            )
+
+    def __repr__(self) -> str:
+        return f"Run({os.fspath(self.path)!r})"
+
+    @cached_property
+    def results(self) -> Results:
+        """The store, for access to the arrays; see :mod:`dlasm.arrays`."""
+        return open_results(self.path / "results.zarr")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of ``summary.json``."""
+        return read_json(self.path / "summary.json")
+
+    def extensions(self) -> Any:
+        """Return a pandas DataFrame with a row per contig end, as ``extensions.tsv`` has them.
+
+        Columns: ``contig``, ``side`` (left, right), ``bases`` (appended), ``k`` (of the accepted
+        walk, 0 without one), ``outcome`` (why the walk stopped, or why there is none),
+        ``candidates`` (candidate reads before the cap), ``bin``.
+        """
+        return extensions_frame(self.results)
+
+    def contigs(self, *, sequences: bool = True) -> Any:
+        """Return a pandas DataFrame with a row per contig, in input order.
+
+        Columns: ``contig``, ``length``, ``left`` and ``right`` (bases appended),
+        ``extended_length``, ``depth`` (fold), ``bin`` and, unless ``sequences`` is false,
+        ``sequence`` (extended); those of all contigs are in memory then.
+        """
+        return contigs_frame(self.results, sequences=sequences)
+
+    def _repr_html_(self) -> str:
+        """Show the main figures in a notebook."""
+        import html
+
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(before)}"
+            f"</td><td>{html.escape(after)}</td></tr>"
+            for name, before, after in summary_rows(self.summary())
+        )
+        return (
+            f"<table><caption>{html.escape(os.fspath(self.path))}</caption>"
+            f"<tr><th></th><th>before</th><th>after</th></tr>{rows}</table>"
+        )
+
+
+def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the rows of a small table of a summary: what, before, after."""
+    before, after = summary["contigs"], summary["extended"]
+    gained = after["appended_bases"]
+    share = 100 * gained / before["bases"] if before["bases"] else 0.0
+    return [
+        ("contigs", f"{before['count']:,}", f"{after['contigs']:,} extended"),
+        ("bases", f"{before['bases']:,}", f"{after['bases']:,} (+{gained:,}, {share:.2f} %)"),
+        ("N50", f"{before['n50']:,}", f"{after['n50']:,}"),
+        ("longest", f"{before['longest']:,}", f"{after['longest']:,}"),
+        ("contig ends", f"{2 * before['count']:,}", f"{after['ends']:,} extended"),
+    ]
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of a run, checked."""
+
+    contigs: str | None
+    libraries: tuple[Library, ...]
+    bam: str | None
+    paf: str | None
+    candidates: str | None
+    depths: str | None
+    k: int
+    walk_limit: int | None
+    insert: tuple[float, float] | None
+    phred: int
+    max_reads: int
+    bin_limit: int
+
+    @classmethod
+    def check(
+        cls,
+        *,
+        contigs: PathLike | None,
+        reads: Sequence[Any] | None,
+        interleaved: PathLike | Sequence[PathLike] | None,
+        single: PathLike | Sequence[PathLike] | None,
+        bam: PathLike | None,
+        paf: PathLike | None,
+        candidates: PathLike | None,
+        depths: PathLike | None,
+        k: int | None,
+        walk_limit: int | None,
+        insert: tuple[float, float] | str | None,
+        phred: int,
+        max_reads: int,
+        bin_limit: int,
+    ) -> _Options:
+        """Check what was given to :func:`extend`."""
+        libraries = _libraries(reads, interleaved, single)
+        if candidates is not None:
+            given = {"contigs": contigs, "bam": bam, "paf": paf, "depths": depths}
+            others = [name for name, value in given.items() if value is not None]
+            if insert is not None:
+                others.append("an insert size")
+            if libraries:
+                others.append("reads")
+            if others:
+                raise ParameterError(
+                    f"candidates were given together with {' and '.join(others)}; a dump holds "
+                    "contigs, depths and reads, so give it alone"
+                )
+            if k is None:
+                raise ParameterError(
+                    "candidates need a k (-k): the one the contigs were made with, which a dump "
+                    "does not say"
+                )
+        else:
+            if contigs is None:
+                raise ParameterError("give contigs (FASTA), or candidates (a MetaHipMer2 dump)")
+            if bam is not None and (libraries or paf is not None):
+                raise ParameterError(
+                    "a BAM file holds its reads; give it without reads and without PAF"
+                )
+            if bam is None and not libraries:
+                raise ParameterError(
+                    "give reads (-1/-2, --interleaved or --single)"
+                    + (" beside the PAF file" if paf is not None else " or a BAM file (--bam)")
+                )
+        start_k = defaults.DEFAULT_K if k is None else k
+        WalkParams(start_k, walk_limit or defaults.DUMP_WALK_LIMIT, max_reads)
+        if walk_limit is not None and walk_limit < 1:
+            raise ParameterError(f"walk limit is {walk_limit}; it must be at least 1 base")
+        if not 0 <= phred <= 93:
+            raise ParameterError(f"phred offset is {phred}; it is 33, or 64 in old Illumina files")
+        if bin_limit < 1:
+            raise ParameterError(f"bin limit is {bin_limit}; it must be at least 1 read")
+        return cls(
+            contigs=_text(contigs),
+            libraries=libraries,
+            bam=_text(bam),
+            paf=_text(paf),
+            candidates=_text(candidates),
+            depths=_text(depths),
+            k=start_k,
+            walk_limit=walk_limit,
+            insert=None if insert is None else parse_insert(insert),
+            phred=phred,
+            max_reads=max_reads,
+            bin_limit=bin_limit,
+        )
+
+    def result_options(self) -> dict[str, Any]:
+        """Options that can change the result, as JSON has them."""
+        return {
+            "k": self.k,
+            "walk_limit": self.walk_limit,
+            "insert": None if self.insert is None else list(self.insert),
+            "phred": self.phred,
+            "max_reads": self.max_reads,
+            "bin_limit": self.bin_limit,
+            "libraries": [library.kind for library in self.libraries],
+        }
+
+    def identify(self) -> list[dict[str, Any]]:
+        """Identities of all input files; raises the error of their kind if one is not there."""
+        from dlasm.errors import AlignmentsError
+
+        files: list[tuple[str, str | None, type[InputError]]] = [
+            ("contigs", self.contigs, ContigsError),
+            ("depths", self.depths, ContigsError),
+            ("candidates", self.candidates, CandidatesError),
+            ("BAM", self.bam, AlignmentsError),
+            ("PAF", self.paf, AlignmentsError),
+            *(("reads", path, ReadsError) for library in self.libraries for path in library.paths),
+        ]
+        return [identify_input(role, path, error) for role, path, error in files if path]
+
+
+def _text(path: PathLike | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _libraries(
+    reads: Sequence[Any] | None,
+    interleaved: PathLike | Sequence[PathLike] | None,
+    single: PathLike | Sequence[PathLike] | None,
+) -> tuple[Library, ...]:
+    """Make libraries of what was given: pairs, then interleaved, then single ones."""
+    files: list[tuple[str, tuple[str, ...]]] = []
+    if reads is not None:
+        if _is_path(reads):
+            raise ParameterError(
+                f"reads is one path ({reads}); give the two files of a library of pairs, or use "
+                "interleaved or single"
+            )
+        pairs = [reads] if all(_is_path(each) for each in reads) and len(reads) else list(reads)
+        for pair in pairs:
+            if _is_path(pair) or len(pair) != 2:
+                raise ParameterError(
+                    f"a library of pairs is two files, and {pair!r} is not; give (R1, R2) or a "
+                    "list of such pairs"
+                )
+            files.append(("pairs", (os.fspath(pair[0]), os.fspath(pair[1]))))
+    for kind, paths in (("interleaved", interleaved), ("single", single)):
+        if paths is not None:
+            each = [paths] if _is_path(paths) else list(paths)  # type: ignore[arg-type]
+            files += [(kind, (os.fspath(path),)) for path in each]  # type: ignore[arg-type]
+    if not files:
+        return ()
+    from dlasm.io.fastq import Library
+
+    return tuple(Library(kind, paths, index) for index, (kind, paths) in enumerate(files))
+
+
+def parse_insert(value: tuple[float, float] | str) -> tuple[float, float]:
+    """Return insert mean and sd, bases, given as two numbers or as ``"350:50"``.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither, or out of range.
+    """
+    parts: Sequence[Any] = value.split(":") if isinstance(value, str) else value
+    try:
+        mean, sd = (float(part) for part in parts)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"insert size is {value!r}; give mean and sd in bases, as 350:50"
+        ) from None
+    if not (0 < mean <= 1e6 and 0 <= sd <= 1e6):
+        raise ParameterError(
+            f"insert size is {mean:g}:{sd:g}; the mean must be positive, the sd not negative, and "
+            "neither over a million bases"
+        )
+    return mean, sd
+
+
+def _choose_workers(workers: int | str, inputs: Iterable[Mapping[str, Any]]) -> int:
+    """Workers of a local cluster, 0 for none."""
+    if workers != "auto":
+        return int(workers)
+    from dlasm.cluster import CPUS_PER_WORKER, usable_cpus
+
+    cpus = usable_cpus()
+    size = sum(about.get("size", 0) for about in inputs)
+    return cpus // CPUS_PER_WORKER if size > SMALL_BYTES and cpus > SMALL_CPUS else 0
+
+
+# -- errors and log --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _log_to(path: Path) -> Iterator[None]:
+    """Write dlasm's log messages to a file too."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
+
+
+@contextmanager
+def _explained(folder: RunFolder) -> Iterator[None]:
+    """Say what an error of the system means for the run, and leave no result of bad input."""
+    try:
+        yield
+    except InputError as error:
+        log.info("failed", exc_info=True)
+        if folder.resumed:
+            raise
+        folder.discard()
+        raise type(error)(f"{error}. No result was written") from error
+    except DlasmError:
+        log.info("failed", exc_info=True)
+        raise
+    except MemoryError as error:
+        log.info("failed", exc_info=True)
+        raise ResourceError(
+            f"{folder.path}: out of memory; free some, or take fewer threads and workers, and "
+            "continue with --resume"
+        ) from error
+    except KeyboardInterrupt:
+        log.info("interrupted")
+        raise
+    except OSError as error:
+        log.info("failed", exc_info=True)
+        where = error.filename or folder.path
+        if _is_disk_full(error):
+            raise ResourceError(
+                f"{where}: no space is left on this disk; free some and continue with --resume"
+            ) from error
+        raise ResourceError(
+            f"{where}: {error.strerror or error}; put it right and continue with --resume"
+        ) from error
+    except Exception:
+        log.info("failed", exc_info=True)
+        raise
+
+
+def _is_disk_full(error: OSError) -> bool:
+    # NumPy says how much it wrote, not why it stopped
+    short_write = error.errno is None and "requested and" in str(error)
+    return short_write or error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+# -- the stages ------------------------------------------------------------------------------------
+
+
+class _Stages:
+    """The stages of one run."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        options: _Options,
+        progress: Progress,
+        client: Client | None,
+        threads: int | None,
+        partition_bytes: int,
+    ) -> None:
+        self.folder = folder
+        self.work = folder.work
+        self.options = options
+        self.progress = progress
+        self.client = client
+        self.threads = threads
+        self.partition_bytes = partition_bytes
+        self.worker_peak = 0
+        self.paf_index = self.work / "paf"
+        self.placer: Aligner | PafPlacer | None = None
+
+    def run(self) -> None:
+        """Do what is left to do."""
+        self.work.mkdir(exist_ok=True)
+        if self.client is not None:
+            from dlasm.cluster import check_workers
+
+            check_workers(self.client, self.work)
+        self._stage("contigs", self._contigs)
+        self._stage("candidates", self._candidates)
+        self._stage("plan", self._plan)
+        if self.folder.stage("results") is None and self._missing_partitions():
+            self.folder.state["stages"].pop("extend", None)
+        self._stage("extend", self._extend)
+        self._stage("results", self._results)
+        self._stage("report", self._report)
+        self._write_summary()
+        self.folder.finish()
+        log.info("finished")
+
+    def _stage(self, name: str, function: Any) -> None:
+        """Run a stage unless it is done, and record how it went."""
+        if self.folder.stage(name) is not None:
+            self.progress.note(f"{name}: taken over from the run that is continued")
+            log.info("%s: taken over", name)
+            return
+        begin, cpu = time.perf_counter(), time.process_time()
+        self.worker_peak = 0
+        about = function() or {}
+        about["seconds"] = round(time.perf_counter() - begin, 3)
+        about["cpu_seconds"] = round(time.process_time() - cpu, 3)
+        about["peak_rss_bytes"] = peak_rss()
+        if self.worker_peak:
+            about["worker_peak_rss_bytes"] = self.worker_peak
+        self.folder.finish_stage(name, about)
+        log.info("%s: %s s, peak %s bytes", name, about["seconds"], about["peak_rss_bytes"])
+
+    @property
+    def _native_threads(self) -> int:
+        """Native threads of this process."""
+        from dlasm.cluster import usable_cpus
+
+        return self.threads or usable_cpus()
+
+    # contigs
+
+    def _contigs(self) -> dict[str, Any]:
+        """Lay out the contigs of a FASTA file; those of a dump come with their candidates."""
+        if self.options.contigs is None:
+            return {}
+        from dlasm.io.fasta import read_contigs
+
+        self.progress.stage("contigs", unit="contigs")
+        contigs = read_contigs(self.options.contigs, self.options.depths)
+        write_contigs(self.work / "contigs", [contigs])
+        self.progress.advance(len(contigs))
+        return {}
+
+    # candidates
+
+    def _candidates(self) -> dict[str, Any]:
+        if self.options.candidates is not None:
+            return self._from_dump(self.options.candidates)
+        if self.options.bam is not None:
+            return self._from_bam(self.options.bam)
+        return self._from_reads()
+
+    def _from_dump(self, path: str) -> dict[str, Any]:
+        """Contigs and candidates of a dump, chunk by chunk."""
+        from dlasm.io.candidates import iter_dump
+
+        self.progress.stage("candidates", unit="contigs")
+        runs: list[Path] = []
+        reads = 0
+
+        def pieces() -> Iterator[Contigs]:
+            nonlocal reads
+            chunks = iter_dump(path, phred_offset=self.options.phred, threads=self._native_threads)
+            for number, chunk in enumerate(chunks):
+                run = self.work / "candidates" / f"{number:07d}"
+                write_run_folder(run, chunk.run)
+                runs.append(run)
+                reads += len(chunk.run.end)
+                self.progress.advance(len(chunk.contigs))
+                yield chunk.contigs
+
+        write_contigs(self.work / "contigs", pieces())
+        return {
+            "runs": [str(run.relative_to(self.work)) for run in runs],
+            "reach": [0.0],
+            "walk_limit": self.options.walk_limit or defaults.DUMP_WALK_LIMIT,
+            "libraries": [{"kind": "candidates", "paths": [path], "reads": {"reads": reads}}],
+            "warnings": [],
+        }
+
+    def _from_reads(self) -> dict[str, Any]:
+        """Map reads and choose candidates, library by library."""
+        contigs = open_contigs(self.work / "contigs")
+        if self.options.paf is not None and not self.paf_index.is_dir():
+            from dlasm.io.alignments import write_paf_index
+
+            self.progress.note(f"{self.options.paf}: is sorted by read")
+            with whole_folder(self.paf_index) as index:
+                write_paf_index(self.options.paf, contigs, index)
+        parts = [self._recruit_library(library, contigs) for library in self.options.libraries]
+        self.placer = None  # an index may be larger than everything that follows
+        return self._sum_up(contigs, parts)
+
+    def _recruit_library(self, library: Library, contigs: Contigs) -> _LibraryPart:
+        """Candidates of one library, mapped again if its mates reach further than was thought."""
+        from dlasm.io.fastq import ReadCounts
+        from dlasm.recruit import bound_suffices, first_bound, summarise_library
+
+        given = self.options.insert
+        bound = MATE_BOUND if given is None else first_bound(given=given)
+        while True:
+            folder = self.work / "candidates" / f"{library.index:03d}-{bound:.0f}"
+            self.progress.stage("candidates", unit="reads")
+            counts = ReadCounts()
+            runs = self._recruit_batches(library, contigs, folder, bound, counts)
+            summary = summarise_library(
+                _Facts(runs),
+                paired=library.paired,
+                given=given,
+                name=f"library {library.index + 1} ({', '.join(library.paths)})",
+            )
+            if bound_suffices(summary.reach, bound):
+                return _LibraryPart(
+                    library.kind, library.paths, library.paired, runs, summary, asdict(counts)
+                )
+            bound = float(np.ceil(summary.reach))
+            self.progress.note(
+                f"library {library.index + 1}: mates reach {summary.reach:.0f} bases, further than "
+                "was thought; its reads are mapped again"
+            )
+
+    def _recruit_batches(
+        self,
+        library: Library,
+        contigs: Contigs,
+        folder: Path,
+        bound: float,
+        counts: Any,
+    ) -> list[Path]:
+        """Map all batches that are not there yet; returns the runs of all."""
+        from dlasm.io.fastq import iter_batches
+
+        folder.mkdir(parents=True, exist_ok=True)
+        runs: list[Path] = []
+        reused = 0
+
+        def missing() -> Iterator[tuple[int, ReadBatch, Path]]:
+            nonlocal reused
+            batches = iter_batches(library, counts=counts, phred_offset=self.options.phred)
+            for number, batch in enumerate(batches):
+                run = folder / f"{number:07d}"
+                runs.append(run)
+                if run.is_dir():
+                    reused += 1
+                    self.progress.advance(len(batch))
+                else:
+                    yield number, batch, run
+
+        if self.client is None:
+            self._recruit_here(library, contigs, bound, missing())
+        else:
+            self._recruit_on_cluster(self.client, library, bound, missing())
+        if reused:
+            self.progress.note(f"candidates: {reused} of {len(runs)} batches were there already")
+        return runs
+
+    def _recruit_here(
+        self,
+        library: Library,
+        contigs: Contigs,
+        bound: float,
+        batches: Iterator[tuple[int, ReadBatch, Path]],
+    ) -> None:
+        """Map batches in this process: while one is mapped the next is read, the last written."""
+        from dlasm.recruit import recruit_batch, write_batch_result
+
+        threads = self._native_threads
+        lengths = contigs.lengths
+
+        def recruit(batch: ReadBatch) -> BatchResult:
+            if self.placer is None:
+                self.placer = make_placer(self.work, contigs, self.options.paf, threads)
+            return recruit_batch(
+                batch,
+                self.placer.place(batch),
+                lengths,
+                library=library.index,
+                paired_fr=library.paired,
+                bound=bound,
+                phred_offset=self.options.phred,
+                threads=threads,
+            )
+
+        def write(placed: Future[BatchResult], run: Path, reads: int) -> int:
+            write_batch_result(run, placed.result())
+            return reads
+
+        with ThreadPoolExecutor(1) as mapper, ThreadPoolExecutor(1) as writer:
+            written: list[Future[int]] = []
+            try:
+                for _, batch, run in batches:
+                    placed = mapper.submit(recruit, batch)
+                    written.append(writer.submit(write, placed, run, len(batch)))
+                    del batch
+                    if len(written) > 1:
+                        self.progress.advance(written.pop(0).result())
+                for each in written:
+                    self.progress.advance(each.result())
+            except BaseException:
+                for each in written:
+                    each.cancel()
+                raise
+
+    def _recruit_on_cluster(
+        self,
+        client: Client,
+        library: Library,
+        bound: float,
+        batches: Iterator[tuple[int, ReadBatch, Path]],
+    ) -> None:
+        """Spool batches, a bounded number at a time, and let workers map them."""
+        from dlasm.cluster import cpu_pools, span
+        from dlasm.dispatch import SequenceSource, Task, run_tasks
+
+        spool = self.work / "spool"
+        spool.mkdir(exist_ok=True)
+
+        def tasks() -> Iterator[Task]:
+            for number, batch, run in batches:
+                path = spool / f"{library.index:03d}-{number:07d}"
+                write_batch(path, batch)
+                yield Task(
+                    "recruit",
+                    number,
+                    recruit_task,
+                    (str(self.work), str(path), str(run)),
+                    {
+                        "library": library.index,
+                        "paired": library.paired,
+                        "bound": bound,
+                        "phred_offset": self.options.phred,
+                        "paf": self.options.paf,
+                        "threads": self.threads,
+                    },
+                )
+
+        def done(result: Mapping[str, Any]) -> None:
+            self.worker_peak = max(self.worker_peak, result["peak_rss"])
+            self.progress.advance(result["reads"])
+
+        with span("recruit"):
+            run_tasks(client, SequenceSource(tasks()), partial(cpu_pools, client), done)
+
+    def _from_bam(self, path: str) -> dict[str, Any]:
+        """Candidates of a BAM file; again if its mates reach further than was thought."""
+        from dlasm.io.alignments import alignment_warnings, iter_bam_results
+        from dlasm.recruit import (
+            bound_suffices,
+            first_bound,
+            summarise_library,
+            write_batch_result,
+        )
+
+        contigs = open_contigs(self.work / "contigs")
+        given = self.options.insert
+        bound = MATE_BOUND if given is None else first_bound(given=given)
+        while True:
+            self.progress.stage("candidates", unit="reads")
+            folder = self.work / "candidates" / f"bam-{bound:.0f}"
+            runs: list[Path] = []
+            results = iter_bam_results(
+                path,
+                contigs,
+                scratch=self.work / "scratch",
+                bound=bound,
+                threads=self._native_threads,
+            )
+            for number, result in enumerate(results):
+                runs.append(folder / f"{number:07d}")
+                write_batch_result(runs[-1], result)
+                self.progress.advance(result.counts.get("reads", 0))
+            facts = _Facts(runs)
+            paired = any(each.counts.get("reads_paired") for each in facts)
+            summary = summarise_library(facts, paired=paired, given=given, name=path)
+            if bound_suffices(summary.reach, bound):
+                summary.warnings.extend(alignment_warnings(summary.counts, path))
+                kind = "BAM of pairs" if paired else "BAM"
+                part = _LibraryPart(kind, (path,), paired, runs, summary, {})
+                return self._sum_up(contigs, [part])
+            bound = float(np.ceil(summary.reach))
+
+    def _sum_up(self, contigs: Contigs, parts: Sequence[_LibraryPart]) -> dict[str, Any]:
+        """Sum up what the following stages need to know of the candidates."""
+        libraries, warnings = [], []
+        limits = []
+        for part in parts:
+            summary = part.summary
+            if part.paired or self.options.insert is not None:
+                limits.append(walk_limit_from_insert(summary.insert.mean, summary.insert.sd))
+            new = [*part.reads.pop("warnings", []), *summary.warnings]
+            for warning in new:
+                self.progress.warn(warning)
+                log.warning("%s", warning)
+            warnings += new
+            libraries.append(
+                {
+                    "kind": part.kind,
+                    "paths": list(part.paths),
+                    "reads": part.reads,
+                    "insert": asdict(summary.insert),
+                    "reach": summary.reach,
+                    "forward_reverse": summary.forward_reverse,
+                    "orientations": summary.orientations,
+                    "recruited": summary.counts,
+                }
+            )
+        runs = [run for part in parts for run in part.runs]
+        self._depth_from(contigs, runs)
+        default = walk_limit_from_insert(*defaults.DEFAULT_INSERT)
+        return {
+            "runs": [str(run.relative_to(self.work)) for run in runs],
+            "reach": [part.summary.reach for part in parts],
+            "walk_limit": self.options.walk_limit or max(limits, default=default),
+            "libraries": libraries,
+            "warnings": warnings,
+        }
+
+    def _depth_from(self, contigs: Contigs, runs: Sequence[Path]) -> None:
+        """Compute the depth of contigs that came without one from the aligned bases."""
+        depth = np.array(contigs.depth)
+        unknown = np.isnan(depth)
+        if unknown.any():
+            bases = np.zeros(len(contigs), dtype=np.int64)
+            for facts in _Facts(runs):
+                bases[facts.aligned_contig] += facts.aligned_bases
+            depth[unknown] = (bases / np.maximum(contigs.lengths, 1))[unknown]
+        np.save(self.work / "depth.npy", depth)
+
+    # plan
+
+    def _plan(self) -> dict[str, Any]:
+        """Bins and partitions."""
+        from dlasm.pack import count_candidates, packed_words_per_end
+
+        self.progress.stage("plan")
+        about = self._record("candidates")
+        contigs = open_contigs(self.work / "contigs")
+        depth = contigs.depth
+        if (self.work / "depth.npy").is_file():
+            depth = np.load(self.work / "depth.npy")
+        paths = [self.work / run for run in about["runs"]]
+        runs = RunFolders(paths)
+        counts = count_candidates(runs, about["reach"], len(contigs))
+        words = packed_words_per_end(runs, about["reach"], len(contigs))
+        bins = assign_bins(counts, self.options.bin_limit)
+        workers = sum(self.client.nthreads().values()) if self.client is not None else 0
+        plan = plan_partitions(
+            bins,
+            counts,
+            words,
+            max_reads=self.options.max_reads,
+            partition_bytes=self.partition_bytes,
+            at_least=PARTITIONS_PER_WORKER * workers,
+        )
+        write_job(
+            self.work,
+            plan,
+            candidates=counts,
+            bins=bins,
+            depth=depth,
+            runs=paths,
+            reach=about["reach"],
+            k=self.options.k,
+            walk_limit=about["walk_limit"],
+            max_reads=self.options.max_reads,
+        )
+        return {"partitions": len(plan)}
+
+    # extend
+
+    def _missing_partitions(self) -> list[int]:
+        """Return the partitions that are yet to be extended."""
+        job = open_job(self.work)
+        return [n for n in range(len(job.plan)) if not has_partition(job.partitions, n)]
+
+    def _extend(self) -> dict[str, Any]:
+        """Extend the partitions that are not there yet."""
+        job = open_job(self.work)
+        job.partitions.mkdir(exist_ok=True)
+        missing = self._missing_partitions()
+        reused = len(job.plan) - len(missing)
+        if reused:
+            self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
+        self.progress.stage("extend", int(np.diff(job.plan.start)[missing].sum()), "contigs")
+        if self.client is None:
+            for number in sorted(missing, key=lambda n: -int(job.plan.work[n])):
+                result = extend_task(str(self.work), number, threads=self._native_threads)
+                self.progress.advance(result["contigs"])
+            return {"reused_partitions": reused}
+
+        from dlasm.cluster import cpu_pools, span
+        from dlasm.dispatch import PartitionSource, Task, run_tasks
+
+        def make(pool: str, number: int) -> Task:
+            return Task(
+                f"extend_{pool}_bin{job.plan.bin[number]}",
+                number,
+                extend_task,
+                (str(self.work), number),
+                {"engine": pool, "threads": self.threads},
+            )
+
+        def done(result: Mapping[str, Any]) -> None:
+            self.worker_peak = max(self.worker_peak, result["peak_rss"])
+            self.progress.advance(result["contigs"])
+
+        with span("extend"):
+            source = PartitionSource(job.plan, missing, make)
+            run_tasks(self.client, source, partial(cpu_pools, self.client), done)
+        return {"reused_partitions": reused}
+
+    # results and report
+
+    def _results(self) -> None:
+        """Put the partitions in input order."""
+        job = open_job(self.work)
+        self.progress.stage("results", len(job.contigs), "contigs")
+        finalise(
+            self.folder.path / "results.zarr",
+            job.partitions,
+            job.plan,
+            job.contigs,
+            job.depth,
+            job.bins,
+            job.candidates,
+            {
+                "parameters": self._parameters(),
+                "inputs": self.folder.state["inputs"],
+                "versions": {"dlasm": __version__},
+            },
+            self.progress.advance,
+        )
+
+    def _report(self) -> dict[str, Any]:
+        """Write the extended contigs, the table of ends and the figures."""
+        results = open_results(self.folder.path / "results.zarr")
+        self.progress.stage("report", 2 * len(results), "contigs")
+        write_fasta(self.folder.path / "extended.fasta", results, self.progress.advance)
+        write_extensions(self.folder.path / "extensions.tsv", results, self.progress.advance)
+        return {"figures": figures(results)}
+
+    def _record(self, name: str) -> dict[str, Any]:
+        """Return what a finished stage left in the state."""
+        about = self.folder.stage(name)
+        if about is None:
+            raise StoreError(f"{self.folder.path}: stage {name} is not finished")
+        return about
+
+    def _parameters(self) -> dict[str, Any]:
+        """Parameters with the values that were used."""
+        about = self._record("candidates")
+        return {
+            **self.folder.state["options"],
+            "walk_limit": about["walk_limit"],
+            "reach": about["reach"],
+        }
+
+    def _write_summary(self) -> None:
+        """Write summary.json from what the stages recorded."""
+        state = self.folder.state
+        about = self._record("candidates")
+        contigs = open_contigs(self.work / "contigs")
+        depth_source = contigs.depth_source
+        if depth_source == "unknown":
+            depth_source = "alignments"
+        measured = ("seconds", "cpu_seconds", "peak_rss_bytes", "worker_peak_rss_bytes")
+        summary = {
+            "dlasm": __version__,
+            "command": state["command"],
+            "started": state["started"],
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "parameters": self._parameters(),
+            "depth_source": depth_source,
+            **self._record("report")["figures"],
+            "input_contigs": contigs.counts,
+            "libraries": about["libraries"],
+            "warnings": about["warnings"],
+            "partitions": self._record("plan")["partitions"],
+            "stages": {
+                name: {key: stage[key] for key in measured if key in stage}
+                for name, stage in state["stages"].items()
+            },
+            "inputs": state["inputs"],
+            "versions": _versions(),
+        }
+        write_json(self.folder.path / "summary.json", summary)
+
+
+@dataclass(frozen=True)
+class _LibraryPart:
+    """What recruiting one library gave."""
+
+    kind: str
+    paths: tuple[str, ...]
+    paired: bool
+    runs: list[Path]
+    summary: LibrarySummary
+    reads: dict[str, Any]
+
+
+class _Facts:
+    """Facts of all batches of a library, read from disk each time they are gone through."""
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        self._runs = runs
+
+    def __iter__(self) -> Iterator[BatchFacts]:
+        from dlasm.recruit import read_facts
+
+        for run in self._runs:
+            yield read_facts(run)
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what computed the result."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {"python": platform.python_version()}
+    for name in ("numpy", "zarr", "mappy", "pysam", "dask", "distributed"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,358 @@
+"""The folder of a run: who may write in it, what it was made from, and how far it came.
+
+``run.json`` holds the state. It is replaced as a whole at every step, and says ``finished`` only
+after everything else is in place, so a run that is killed at any moment can go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dlasm._version import __version__
+from dlasm.errors import InputError, OutputExistsError, ResumeError, StoreError
+from dlasm.work import read_json, write_json
+
+__all__ = ["RUN_FORMAT", "RunFolder", "identify_input"]
+
+RUN_FORMAT = 1
+"""Version of the layout of a run folder; another one is refused."""
+
+WHOLE_HASH_BYTES = 256 << 20
+"""Files up to this size are hashed whole (a third of a second); larger ones in samples."""
+
+SAMPLES = 64
+SAMPLE_BYTES = 1 << 20
+
+OWN_FILES = frozenset(
+    {
+        "run.json",
+        "work",
+        "results.zarr",
+        "extended.fasta",
+        "extensions.tsv",
+        "summary.json",
+    }
+)
+"""What dlasm writes in a run folder, beside the lock and the log."""
+
+_NOT_BEGUN: dict[str, Any] = {"state": "running", "stages": {}}
+
+
+def identify_input(
+    role: str, path: str | os.PathLike[str], error: type[InputError] = InputError
+) -> dict[str, Any]:
+    """Say what an input file is, well enough to notice that it changed.
+
+    Parameters
+    ----------
+    role : str
+        What the file is to the run, for messages.
+    path : path-like
+        The file.
+    error : type
+        What to raise.
+
+    Returns
+    -------
+    dict
+        ``role``, ``path``, and ``size`` (bytes) with ``blake2b`` of all bytes up to 256 MiB; of
+        larger files ``sampled``, a hash of 64 pieces of 1 MiB, and ``mtime_ns``. A pipe has no
+        identity: ``pipe`` is true.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, a directory or not readable.
+    """
+    path = os.fspath(path)
+    about: dict[str, Any] = {"role": role, "path": path}
+    try:
+        if os.path.isdir(path):
+            raise error(f"{path}: is a directory, and {role} must be a file")
+        if not os.path.isfile(path):
+            os.stat(path)
+            return {**about, "pipe": True}
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            digest = hashlib.blake2b(digest_size=16)
+            about["size"] = status.st_size
+            if status.st_size <= WHOLE_HASH_BYTES:
+                while piece := file.read(SAMPLE_BYTES):
+                    digest.update(piece)
+                about["blake2b"] = digest.hexdigest()
+            else:
+                for sample in range(SAMPLES):
+                    file.seek((status.st_size - SAMPLE_BYTES) * sample // (SAMPLES - 1))
+                    digest.update(file.read(SAMPLE_BYTES))
+                about["sampled"] = digest.hexdigest()
+                about["mtime_ns"] = status.st_mtime_ns
+    except OSError as cause:
+        raise error(
+            f"{path}: cannot be read as {role} ({cause.strerror or cause}); check the name and "
+            "the permissions"
+        ) from cause
+    return about
+
+
+class RunFolder:
+    """A run's folder, locked while this object is open.
+
+    Attributes
+    ----------
+    path, work : Path
+        The folder, and the one below it that is removed at the end.
+    state : dict
+        What ``run.json`` says.
+    resumed : bool
+        Whether an earlier attempt's state was taken over.
+    """
+
+    def __init__(self, path: Path, state: dict[str, Any], lock: int, *, resumed: bool) -> None:
+        self.path = path
+        self.work = path / "work"
+        self.state = state
+        self.resumed = resumed
+        self._lock = lock
+
+    @classmethod
+    def prepare(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        options: Mapping[str, Any],
+        inputs: Sequence[Mapping[str, Any]],
+        command: Sequence[str],
+        force: bool = False,
+        resume: bool = False,
+    ) -> RunFolder:
+        """Make or take over the folder ``path`` and lock it.
+
+        Parameters
+        ----------
+        path : path-like
+            The folder; it may be there if it is empty.
+        options : mapping
+            Options that can change the result, JSON values.
+        inputs : sequence of mapping
+            From :func:`identify_input`.
+        command : sequence of str
+            What was run, for the record.
+        force : bool
+            Replace an earlier run.
+        resume : bool
+            Go on with an earlier run, if there is one.
+
+        Raises
+        ------
+        OutputExistsError
+            If something is there and neither ``force`` nor ``resume`` was given, another process
+            writes it, or it is not a run and so is not to be removed.
+        ResumeError
+            If the earlier run had other options, inputs or another version.
+        """
+        path = Path(path)
+        if path.exists() and not path.is_dir():
+            raise OutputExistsError(f"{path}: is a file; choose another output folder")
+        fresh = {
+            "dlasm_run_format": RUN_FORMAT,
+            "version": __version__,
+            "state": "running",
+            "command": list(command),
+            "started": _now(),
+            "options": dict(options),
+            "inputs": [dict(about) for about in inputs],
+            "stages": {},
+        }
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+        try:
+            found = {
+                entry.name
+                for entry in path.iterdir()
+                if not entry.name.startswith((".removed.", ".run.json"))
+            } - {"lock", "dlasm.log"}
+            if not found:
+                resume = force = False
+            elif "run.json" not in found:
+                raise OutputExistsError(
+                    f"{path}: is not empty and holds no dlasm run; choose another output folder"
+                )
+            elif not force and not resume:
+                raise OutputExistsError(
+                    f"{path}: holds a run already; continue it with --resume, replace it with "
+                    "--force, or choose another output folder"
+                )
+            if resume and not force:
+                state = read_json(path / "run.json")
+                _check_same(path, state, fresh)
+                return cls(path, state, lock, resumed=True)
+            if force and found:
+                _remove_run(path)
+            folder = cls(path, fresh, lock, resumed=False)
+            folder.save()
+            folder.work.mkdir()
+            return folder
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def save(self) -> None:
+        """Write the state."""
+        write_json(self.path / "run.json", self.state)
+
+    def stage(self, name: str) -> dict[str, Any] | None:
+        """Return what a finished stage left in the state, None if it is not finished."""
+        return self.state["stages"].get(name)
+
+    def finish_stage(self, name: str, about: Mapping[str, Any]) -> None:
+        """Record that a stage is finished."""
+        self.state["stages"][name] = dict(about)
+        self.save()
+
+    def finish(self) -> None:
+        """Record that the run is finished, then drop what only an unfinished one needs."""
+        self.state["state"] = "finished"
+        self.save()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove everything that the run wrote: its input is not usable."""
+        _remove_run(self.path)
+        (self.path / "dlasm.log").unlink(missing_ok=True)
+        (self.path / "lock").unlink(missing_ok=True)
+        try:
+            self.path.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EBUSY, errno.ENOENT):
+                raise
+
+    def close(self) -> None:
+        """Give up the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _now() -> str:
+    """Time of day for the record."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def _lock(path: Path) -> int:
+    """Lock a folder for this process; the system drops the lock when the process ends."""
+    while True:
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise OutputExistsError(
+                f"{path}: another dlasm run is writing here; wait for it, or choose another "
+                "output folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                os.close(lock)
+                raise
+            return lock  # a file system without locks
+        try:
+            same = os.stat(path / "lock").st_ino == os.fstat(lock).st_ino
+        except FileNotFoundError:
+            same = False
+        if same:
+            return lock
+        os.close(lock)  # the run that held it removed it
+
+
+def _remove_run(path: Path) -> None:
+    """Remove a run's files; what is left if this is interrupted is a run that has yet to begin."""
+    if (path / "run.json").is_file():
+        write_json(path / "run.json", {**read_json(path / "run.json"), **_NOT_BEGUN})
+    aside = path / f".removed.{os.getpid()}"
+    aside.mkdir(exist_ok=True)
+    entries = sorted(path.iterdir(), key=lambda entry: entry.name == "run.json")
+    for entry in entries:  # run.json last; what is not dlasm's stays
+        left_over = entry.name.endswith(".wip") or entry.name.startswith(".removed.")
+        if entry.name in OWN_FILES or (left_over and entry != aside):
+            entry.rename(aside / entry.name)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise ResumeError unless an earlier run was one of the same inputs and options."""
+    if before.get("dlasm_run_format") != RUN_FORMAT:
+        raise ResumeError(
+            f"{path}: a run of format {before.get('dlasm_run_format')}, and this dlasm continues "
+            f"format {RUN_FORMAT}; use the version that began it, or --force to start anew"
+        )
+    changes = []
+    if before["version"] != now["version"]:
+        changes.append(f"dlasm was {before['version']}, is {now['version']}")
+    for name in sorted({*before["options"], *now["options"]}):
+        old, new = before["options"].get(name), now["options"].get(name)
+        if old != new:
+            changes.append(f"{name.replace('_', ' ')} was {_shown(old)}, is {_shown(new)}")
+    old_inputs, new_inputs = before["inputs"], now["inputs"]
+    for old, new in zip(old_inputs, new_inputs, strict=False):
+        if old["role"] != new["role"]:
+            changes.append(f"input {old['role']} {old['path']} is now {new['role']} {new['path']}")
+        elif old.get("pipe") or new.get("pipe"):
+            changes.append(f"{new['role']} {new['path']} is a pipe, which cannot be read again")
+        else:
+            difference = _content_difference(old, new)
+            if difference:
+                changes.append(f"{new['role']} {new['path']} {difference}")
+    for extra in old_inputs[len(new_inputs) :]:
+        changes.append(f"{extra['role']} {extra['path']} is no longer given")
+    for extra in new_inputs[len(old_inputs) :]:
+        changes.append(f"{extra['role']} {extra['path']} was not given")
+    if changes:
+        raise ResumeError(
+            f"{path}: cannot be continued, it was begun otherwise: {'; '.join(changes)}. Give what "
+            "was given then, or start anew with --force"
+        )
+
+
+def _shown(value: Any) -> str:
+    """Show an option's value."""
+    return "not given" if value is None else str(value)
+
+
+def _content_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Say how a file's content differs, "" if it does not."""
+    if old["size"] != new["size"]:
+        return f"had {old['size']:,} bytes, has {new['size']:,}"
+    for name in ("blake2b", "sampled"):
+        if old.get(name) != new.get(name):
+            return "has other content"
+    if old.get("mtime_ns") != new.get("mtime_ns"):
+        return "was changed since (its time of modification differs)"
+    return ""
+
+
+def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the state of a run folder.
+
+    Raises
+    ------
+    StoreError
+        If it is not one, or one of another format version.
+    """
+    path = Path(path)
+    if not (path / "run.json").is_file():
+        raise StoreError(f"{path}: is not the folder of a dlasm run (it holds no run.json)")
+    state = read_json(path / "run.json")
+    if state.get("dlasm_run_format") != RUN_FORMAT:
+        raise StoreError(
+            f"{path}: a run of format {state.get('dlasm_run_format')}, and this dlasm reads "
+            f"format {RUN_FORMAT}; use the version that wrote it"
+        )
+    return state

@@ -1,0 +1,475 @@
+"""Results as Zarr: extension tasks write partitions, finalise puts them in input order.
+
+A partition is one ``.npz`` file, written to a temporary name and renamed, so what is there is
+whole. (A Zarr group per partition cost 20 ms where this takes 1, and its shards could not become
+those of the result: partitions hold contigs of one bin, the result is in input order.) The store
+of a run appears, by a rename too, only when every partition is in it. It is Zarr format 3 with core
+data types (uint8 text, int64 offsets), zstd, and every array says its dimensions, unit and meaning
+(:mod:`dlasm.arrays`). Each array is written shard by shard by one writer, because writers that
+share a shard lose each other's chunks.
+
+Layout of ``results.zarr``::
+
+    contigs/{bases, offsets, name_values, name_offsets, depth}
+    results/{contig, bin, candidates, walk_values, walk_offsets, k, outcome}
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dlasm.arrays import GROUPS, ArraySpec, validate
+from dlasm.errors import StoreError
+from dlasm.params import OUTCOMES
+from dlasm.partition import Plan
+
+if TYPE_CHECKING:
+    from dlasm.engines.cpu import Extensions
+    from dlasm.io.fasta import Contigs
+
+__all__ = [
+    "FORMAT",
+    "Block",
+    "Results",
+    "finalise",
+    "has_partition",
+    "open_results",
+    "write_partition",
+]
+
+FORMAT = 1
+"""Version of the layout of a results store; another one is refused."""
+
+CHUNK_BYTES = 1 << 20
+"""Bytes that are compressed together: what reading one value costs."""
+
+SHARD_BYTES = 64 << 20
+"""Bytes in a file of the store, and in memory while it is written."""
+
+ZSTD_LEVEL = 3
+"""The level from which zstd hardly makes bases smaller; 300 MB/s on one core."""
+
+BLOCK_CONTIGS = 1 << 16
+"""Contigs that are put in order, or reported, at a time."""
+
+BLOCK_BASES = 32 << 20
+"""Bases after which a block of contigs ends."""
+
+NO_READS = OUTCOMES.index("no_reads")
+
+
+# -- partitions ------------------------------------------------------------------------------------
+
+
+def partition_path(folder: str | os.PathLike[str], number: int) -> Path:
+    """Where partition ``number`` lies below ``folder``."""
+    return Path(folder) / f"{number:07d}.npz"
+
+
+def has_partition(folder: str | os.PathLike[str], number: int) -> bool:
+    """Whether partition ``number`` is there; it is whole if so."""
+    return partition_path(folder, number).is_file()
+
+
+def write_partition(
+    folder: str | os.PathLike[str],
+    number: int,
+    contig: np.ndarray,
+    bins: np.ndarray,
+    candidates: np.ndarray,
+    extensions: Extensions,
+) -> None:
+    """Write what an engine found for one partition; it appears only when it is whole.
+
+    Parameters
+    ----------
+    folder : path-like
+        Folder of the partitions.
+    number : int
+        Number of the partition. One that is already there is replaced by the same bytes.
+    contig : numpy.ndarray
+        int64, shape (contigs,). Contigs of the partition, ascending.
+    bins : numpy.ndarray
+        uint8, shape (contigs,).
+    candidates : numpy.ndarray
+        int64, shape (2 * contigs,). Candidate reads before the cap.
+    extensions : Extensions
+        The walks, in the order of ``contig``.
+
+    Raises
+    ------
+    StoreError
+        If the arrays contradict each other or the registry.
+    """
+    arrays = {
+        "contig": contig,
+        "bin": bins,
+        "candidates": candidates,
+        "walk_values": extensions.walk_values,
+        "walk_offsets": extensions.walk_offsets,
+        "k": extensions.k,
+        "outcome": extensions.outcome,
+    }
+    validate("results", arrays)
+    final = partition_path(folder, number)
+    # a retried task may run beside the one it replaces
+    work = final.with_name(f".{final.name}.{uuid.uuid4().hex}.wip")
+    with open(work, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    work.replace(final)
+
+
+def read_partition(folder: str | os.PathLike[str], number: int) -> dict[str, np.ndarray]:
+    """Read a partition that :func:`write_partition` wrote.
+
+    Raises
+    ------
+    StoreError
+        If it is missing or not readable.
+    """
+    path = partition_path(folder, number)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in GROUPS["results"]}
+    except (OSError, KeyError, ValueError, BadZipFile) as error:
+        raise StoreError(
+            f"{path}: not a whole partition ({error}); remove this file and continue with --resume"
+        ) from error
+    validate("results", arrays)
+    return arrays
+
+
+# -- the store of a run ----------------------------------------------------------------------------
+
+
+def finalise(
+    path: str | os.PathLike[str],
+    partitions: str | os.PathLike[str],
+    plan: Plan,
+    contigs: Contigs,
+    depth: np.ndarray,
+    bins: np.ndarray,
+    candidates: np.ndarray,
+    attributes: Mapping[str, Any],
+    advance: Callable[[int], None] = lambda _contigs: None,
+) -> None:
+    """Put the partitions in input order and make the store appear at ``path``.
+
+    Memory does not grow with the number of contigs beyond what :class:`Plan` holds.
+
+    Parameters
+    ----------
+    path : path-like
+        The store to make; one that is there is replaced.
+    partitions : path-like
+        Folder of the partitions.
+    plan : Plan
+        Which contigs each partition holds.
+    contigs : Contigs
+        All contigs.
+    depth : numpy.ndarray
+        float64, shape (contigs,). The depths that were used.
+    bins : numpy.ndarray
+        uint8, shape (contigs,).
+    candidates : numpy.ndarray
+        int64, shape (2 * contigs,).
+    attributes : mapping
+        Parameters, versions and inputs, stored with the results.
+    advance : callable
+        Told how many contigs were done.
+
+    Raises
+    ------
+    StoreError
+        If a partition is missing.
+    """
+    import zarr
+
+    missing = [number for number in range(len(plan)) if not has_partition(partitions, number)]
+    if missing:
+        raise StoreError(
+            f"{partitions}: partitions {_some(missing)} of {len(plan)} are missing; continue with "
+            "--resume"
+        )
+    path = Path(path)
+    work = path.with_name(f".{path.name}.wip")
+    shutil.rmtree(work, ignore_errors=True)
+    root = zarr.create_group(work, zarr_format=3, attributes={"dlasm_format": FORMAT, **attributes})
+
+    group = root.create_group("contigs")
+    for name, spec in GROUPS["contigs"].items():
+        values = depth if name == "depth" else getattr(contigs, name)
+        _write_array(group, name, spec, values)
+
+    group = root.create_group("results")
+    specs = GROUPS["results"]
+    appenders = {name: _Appender(group, name, spec) for name, spec in specs.items()}
+    appenders["walk_offsets"].append(np.zeros(1, dtype=np.int64))
+    walked = 0
+    first = [int(plan.contigs(number)[0]) for number in range(len(plan))]
+    last = [int(plan.contigs(number)[-1]) for number in range(len(plan))]
+    loaded: dict[int, dict[str, np.ndarray]] = {}
+    for begin, end in blocks_of(contigs.offsets):
+        here = [n for n in range(len(plan)) if first[n] < end and last[n] >= begin]
+        loaded = {n: loaded.get(n) or read_partition(partitions, n) for n in here}
+        block = _gather_block(begin, end, list(loaded.values()))
+        appenders["contig"].append(np.arange(begin, end, dtype=np.int64))
+        appenders["bin"].append(bins[begin:end])
+        appenders["candidates"].append(candidates[2 * begin : 2 * end])
+        for name in ("k", "outcome", "walk_values"):
+            appenders[name].append(block[name])
+        appenders["walk_offsets"].append(walked + block["walk_offsets"][1:])
+        walked += int(block["walk_offsets"][-1])
+        advance(end - begin)
+    for appender in appenders.values():
+        appender.close()
+    shutil.rmtree(path, ignore_errors=True)
+    work.replace(path)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some consecutive contigs with their results, as flat arrays that begin at 0.
+
+    Attributes
+    ----------
+    first : int
+        Index of the first contig.
+    bases, offsets, name_values, name_offsets, depth
+        As in group ``contigs`` of :mod:`dlasm.arrays`.
+    bin, candidates, walk_values, walk_offsets, k, outcome
+        As in group ``results``.
+    """
+
+    first: int
+    bases: np.ndarray
+    offsets: np.ndarray
+    name_values: np.ndarray
+    name_offsets: np.ndarray
+    depth: np.ndarray
+    bin: np.ndarray
+    candidates: np.ndarray
+    walk_values: np.ndarray
+    walk_offsets: np.ndarray
+    k: np.ndarray
+    outcome: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.depth)
+
+
+class Results:
+    """A store of results, read as it is asked for; see :func:`open_results`."""
+
+    def __init__(self, path: Path, group: Any) -> None:
+        self.path = path
+        self._contigs = group["contigs"]
+        self._results = group["results"]
+        self.attributes: dict[str, Any] = dict(group.attrs)
+
+    def __len__(self) -> int:
+        return int(self._contigs["depth"].shape[0])
+
+    def array(self, group: str, name: str) -> Any:
+        """Return the Zarr array ``name`` of ``contigs`` or ``results``, without reading it."""
+        return {"contigs": self._contigs, "results": self._results}[group][name]
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Where each contig begins in bases; int64, shape (contigs + 1,)."""
+        return np.asarray(self._contigs["offsets"][:])
+
+    @cached_property
+    def walk_offsets(self) -> np.ndarray:
+        """Where the bases of each end begin; int64, shape (2 * contigs + 1,)."""
+        return np.asarray(self._results["walk_offsets"][:])
+
+    @cached_property
+    def _name_offsets(self) -> np.ndarray:
+        return np.asarray(self._contigs["name_offsets"][:])
+
+    def blocks(self, *, with_bases: bool = True) -> Iterator[Block]:
+        """Read the store from the first contig to the last, a bounded part at a time.
+
+        Parameters
+        ----------
+        with_bases : bool
+            Whether to read the sequences of the contigs; they are left empty otherwise.
+        """
+        contigs, results = self._contigs, self._results
+        for begin, end in blocks_of(self.offsets):
+            offsets = self.offsets[begin : end + 1]
+            names = self._name_offsets[begin : end + 1]
+            walks = self.walk_offsets[2 * begin : 2 * end + 1]
+            yield Block(
+                first=begin,
+                bases=np.asarray(contigs["bases"][offsets[0] : offsets[-1]])
+                if with_bases
+                else np.zeros(0, dtype=np.uint8),
+                offsets=offsets - offsets[0],
+                name_values=np.asarray(contigs["name_values"][names[0] : names[-1]]),
+                name_offsets=names - names[0],
+                depth=np.asarray(contigs["depth"][begin:end]),
+                bin=np.asarray(results["bin"][begin:end]),
+                candidates=np.asarray(results["candidates"][2 * begin : 2 * end]),
+                walk_values=np.asarray(results["walk_values"][walks[0] : walks[-1]]),
+                walk_offsets=walks - walks[0],
+                k=np.asarray(results["k"][2 * begin : 2 * end]),
+                outcome=np.asarray(results["outcome"][2 * begin : 2 * end]),
+            )
+
+
+def open_results(path: str | os.PathLike[str]) -> Results:
+    """Open a store of results.
+
+    Raises
+    ------
+    StoreError
+        If there is none, it is not readable, or it has another format version.
+    """
+    import zarr
+
+    path = Path(path)
+    if not path.is_dir():
+        raise StoreError(f"{path}: there is no store of results here")
+    try:
+        group = zarr.open_group(path, mode="r", zarr_format=3)
+        found = group.attrs.get("dlasm_format")
+        if found != FORMAT:
+            raise StoreError(
+                f"{path}: results of format {found}, and this dlasm reads format {FORMAT}; "
+                "use the version that wrote them, or run again"
+            )
+        return Results(path, group)
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{path}: not a whole store of results ({error})") from error
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def blocks_of(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Cut contigs into blocks of bounded number and bases; each has at least one contig."""
+    contigs = len(offsets) - 1
+    begin = 0
+    while begin < contigs:
+        end = int(np.searchsorted(offsets, offsets[begin] + BLOCK_BASES, side="right")) - 1
+        end = min(max(end, begin + 1), begin + BLOCK_CONTIGS, contigs)
+        yield begin, end
+        begin = end
+
+
+def _gather_block(
+    begin: int, end: int, partitions: list[dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Results of the contigs ``begin`` to ``end``, in input order."""
+    lengths = np.zeros(2 * (end - begin), dtype=np.int64)
+    k = np.zeros(len(lengths), dtype=np.int16)
+    outcome = np.full(len(lengths), NO_READS, dtype=np.uint8)
+    parts = []
+    for arrays in partitions:
+        low, high = np.searchsorted(arrays["contig"], [begin, end])
+        ends = (2 * (arrays["contig"][low:high, None] - begin) + np.arange(2)).ravel()
+        offsets = arrays["walk_offsets"][2 * low : 2 * high + 1]
+        lengths[ends] = np.diff(offsets)
+        k[ends] = arrays["k"][2 * low : 2 * high]
+        outcome[ends] = arrays["outcome"][2 * low : 2 * high]
+        parts.append((ends, offsets, arrays["walk_values"]))
+    walk_offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=walk_offsets[1:])
+    values = np.empty(walk_offsets[-1], dtype=np.uint8)
+    for ends, offsets, walks in parts:
+        shift = np.repeat(walk_offsets[ends] - offsets[:-1], np.diff(offsets))
+        source = np.arange(offsets[0], offsets[-1])
+        values[source + shift] = walks[offsets[0] : offsets[-1]]
+    return {"walk_values": values, "walk_offsets": walk_offsets, "k": k, "outcome": outcome}
+
+
+def _create_array(group: Any, name: str, spec: ArraySpec, size: int) -> tuple[Any, int]:
+    """Make an array of one dimension; also returns how many values a shard holds."""
+    from zarr.codecs import ZstdCodec
+
+    itemsize = np.dtype(spec.dtype).itemsize
+    chunk = max(1, min(CHUNK_BYTES // itemsize, size))
+    shard = chunk * (SHARD_BYTES // CHUNK_BYTES)
+    array = group.create_array(
+        name,
+        shape=(size,),
+        dtype=spec.dtype,
+        chunks=(chunk,),
+        shards=(shard,) if size > chunk else None,
+        compressors=ZstdCodec(level=ZSTD_LEVEL),
+        dimension_names=spec.dims,
+        attributes={"unit": spec.unit, "meaning": spec.meaning},
+        fill_value=0,
+    )
+    return array, shard
+
+
+def _write_array(group: Any, name: str, spec: ArraySpec, values: np.ndarray) -> None:
+    """Write a whole array, one shard at a time."""
+    array, shard = _create_array(group, name, spec, len(values))
+    for begin in range(0, len(values), shard):
+        array[begin : begin + shard] = values[begin : begin + shard]
+
+
+class _Appender:
+    """Writes an array of yet unknown length in whole shards."""
+
+    def __init__(self, group: Any, name: str, spec: ArraySpec) -> None:
+        self._group, self._name, self._spec = group, name, spec
+        self._array: Any = None
+        self._shard = SHARD_BYTES // np.dtype(spec.dtype).itemsize
+        self._waiting: list[np.ndarray] = []
+        self._count = 0
+        self._written = 0
+
+    def append(self, values: np.ndarray) -> None:
+        self._waiting.append(values)
+        self._count += len(values)
+        if self._count < self._shard:
+            return
+        joined = np.concatenate(self._waiting)
+        whole = len(joined) - len(joined) % self._shard
+        self._write(joined[:whole])
+        self._waiting = [joined[whole:]]
+        self._count = len(joined) - whole
+
+    def close(self) -> None:
+        joined = (
+            np.concatenate(self._waiting)
+            if self._waiting
+            else np.zeros(0, dtype=np.dtype(self._spec.dtype))
+        )
+        if self._array is None:
+            _write_array(self._group, self._name, self._spec, joined)
+        elif len(joined):
+            self._write(joined)
+
+    def _write(self, values: np.ndarray) -> None:
+        if self._array is None:
+            self._array, _ = _create_array(self._group, self._name, self._spec, self._shard)
+        end = self._written + len(values)
+        self._array.resize((end,))
+        for begin in range(self._written, end, self._shard):
+            stop = min(begin + self._shard, end)
+            self._array[begin:stop] = values[begin - self._written : stop - self._written]
+        self._written = end
+
+
+def _some(numbers: list[int]) -> str:
+    """Say a list of numbers shortly."""
+    shown = ", ".join(map(str, numbers[:5]))
+    return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"

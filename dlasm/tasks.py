@@ -1,0 +1,177 @@
+"""What workers run: functions of paths and numbers that may run twice.
+
+They hold for a thread of this process as well as for a worker of a cluster. Each reads from and
+writes to the run folder and returns a few figures.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlasm.work import folder_version, open_batch, open_contigs, open_job
+
+if TYPE_CHECKING:
+    from dlasm.io.alignments import PafPlacer
+    from dlasm.io.fasta import Contigs
+    from dlasm.recruit import Aligner
+
+__all__ = ["extend_task", "make_placer", "native_threads", "peak_rss", "recruit_task"]
+
+THREADS_VARIABLE = "DLASM_THREADS"
+"""Environment variable with the native threads of a task on a worker of a local cluster."""
+
+
+def peak_rss() -> int:
+    """Peak resident memory of this process so far, bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def native_threads(threads: int | None) -> int:
+    """Native threads inside a task: as asked, else as the cluster set, else 1."""
+    return threads or int(os.environ.get(THREADS_VARIABLE, "1"))
+
+
+def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> Aligner | PafPlacer:
+    """Return what says where reads lie: an index of the contigs, or of a PAF file.
+
+    Parameters
+    ----------
+    work : Path
+        The folder ``work`` of the run.
+    contigs : Contigs
+        Its contigs.
+    paf : str or None
+        Name of the PAF file whose index is in ``work``, if there is one.
+    threads : int
+        Native threads that map.
+    """
+    if paf is not None:
+        from dlasm.io.alignments import PafPlacer
+
+        return PafPlacer(work / "paf", paf)
+    from dlasm.recruit import Aligner
+
+    return Aligner(contigs, threads)
+
+
+@lru_cache(maxsize=1)
+def _worker_placer(
+    work: Path,
+    version: tuple[Path, int, int],  # noqa: ARG001
+    paf: str | None,
+    threads: int,
+) -> tuple[Contigs, Aligner | PafPlacer]:
+    """Contigs and what places reads on them, made once per process."""
+    contigs = open_contigs(work / "contigs")
+    return contigs, make_placer(work, contigs, paf, threads)
+
+
+def recruit_task(
+    work: str,
+    batch_path: str,
+    result_path: str,
+    *,
+    library: int,
+    paired: bool,
+    bound: float,
+    phred_offset: int,
+    paf: str | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Find the candidate reads that a spooled batch gives, write them and drop the batch.
+
+    Parameters
+    ----------
+    work : str
+        The folder ``work`` of the run.
+    batch_path, result_path : str
+        The spooled batch, and the folder to write.
+    library : int
+        Number of the library.
+    paired : bool
+        Whether mates project.
+    bound : float
+        Largest distance of a projecting mate to keep, bases.
+    phred_offset : int
+        ASCII code of quality 0.
+    paf : str, optional
+        Name of the PAF file whose index is in ``work`` and says the places, instead of mapping.
+    threads : int, optional
+        Native threads.
+
+    Returns
+    -------
+    dict
+        ``reads``, ``seconds``, ``peak_rss`` (bytes).
+    """
+    from dlasm.recruit import recruit_batch, write_batch_result
+
+    begin = time.perf_counter()
+    reads = 0
+    if not Path(result_path).is_dir():  # this may be a second attempt
+        version = folder_version(Path(work) / "contigs")
+        contigs, placer = _worker_placer(Path(work), version, paf, native_threads(threads))
+        batch = open_batch(batch_path)
+        reads = len(batch)
+        result = recruit_batch(
+            batch,
+            placer.place(batch),
+            contigs.lengths,
+            library=library,
+            paired_fr=paired,
+            bound=bound,
+            phred_offset=phred_offset,
+            threads=native_threads(threads),
+        )
+        write_batch_result(result_path, result)
+    shutil.rmtree(batch_path, ignore_errors=True)
+    return {"reads": reads, "seconds": time.perf_counter() - begin, "peak_rss": peak_rss()}
+
+
+def extend_task(
+    work: str, number: int, *, engine: str = "cpu", threads: int | None = None
+) -> dict[str, Any]:
+    """Extend the contigs of one partition and write what was found.
+
+    Parameters
+    ----------
+    work : str
+        The folder ``work`` of the run.
+    number : int
+        Number of the partition.
+    engine : str
+        Name of the engine.
+    threads : int, optional
+        Native threads.
+
+    Returns
+    -------
+    dict
+        ``partition``, ``contigs``, ``walk_bases``, ``seconds``, ``peak_rss`` (bytes).
+    """
+    from dlasm.engines.choose import extend_partition
+    from dlasm.pack import pack_partition
+    from dlasm.params import WalkParams
+    from dlasm.store import write_partition
+
+    begin = time.perf_counter()
+    job = open_job(Path(work))
+    contig = job.plan.contigs(number)
+    packed = pack_partition(contig, job.contigs, job.runs, job.reach, job.depth, job.max_reads)
+    params = WalkParams(job.k, job.walk_limit, job.max_reads)
+    extensions = extend_partition(engine, packed, params, native_threads(threads))
+    candidates = job.candidates.reshape(-1, 2)[contig].ravel()
+    write_partition(job.partitions, number, contig, job.bins[contig], candidates, extensions)
+    return {
+        "partition": number,
+        "contigs": len(contig),
+        "walk_bases": len(extensions.walk_values),
+        "seconds": time.perf_counter() - begin,
+        "peak_rss": peak_rss(),
+    }

@@ -1,0 +1,98 @@
+"""Contig ends as strings, run through packing and an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from adversarial import Case
+from reference import EndResult, Read, extend_end, only_acgtn, reverse_complement
+
+from dlasm.engines.cpu import Extensions, extend_partition
+from dlasm.io.fasta import Contigs
+from dlasm.kernels import _cpu
+from dlasm.pack import PackedPartition, pack_partition
+from dlasm.params import (
+    HIGH_QUALITY,
+    LOW_QUALITY,
+    MAX_READS,
+    OUTCOMES,
+    PHRED_OFFSET,
+    WalkParams,
+)
+from dlasm.runs import OVERHANG, CandidateRun
+
+
+def flat(strings: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    values = np.frombuffer("".join(strings).encode(), dtype=np.uint8)
+    return values, np.cumsum([0, *map(len, strings)], dtype=np.int64)
+
+
+def make_run(reads_of_ends: Sequence[Sequence[Read]]) -> CandidateRun:
+    """A run whose reads are taken as they stand."""
+    reads = [read for reads in reads_of_ends for read in reads]
+    bases, starts = flat([bases for bases, _ in reads])
+    qualities = np.array([q + PHRED_OFFSET for _, read in reads for q in read], dtype=np.uint8)
+    length = np.diff(starts).astype(np.int32)
+    words, word_offset, has_n = _cpu.pack_reads(
+        np.concatenate([bases, qualities]),
+        starts[:-1].copy(),
+        starts[:-1] + len(bases),
+        length,
+        np.zeros(len(reads), dtype=np.uint8),
+        PHRED_OFFSET,
+        LOW_QUALITY,
+        HIGH_QUALITY,
+    )
+    end = np.repeat(np.arange(len(reads_of_ends)), [len(reads) for reads in reads_of_ends])
+    distance = np.full(len(reads), OVERHANG, dtype=np.int32)
+    return CandidateRun(end.astype(np.int64), distance, length, has_n, word_offset, words)
+
+
+def pack_cases(cases: Sequence[Case], max_reads: int = MAX_READS) -> PackedPartition:
+    contigs = Contigs(
+        *flat([case.sequence for case in cases]),
+        *flat([f"c{i}" for i in range(len(cases))]),
+        np.array([case.depth for case in cases], dtype=np.float64),
+    )
+    run = make_run([reads for case in cases for reads in (case.left, case.right)])
+    index = np.arange(len(cases), dtype=np.int64)
+    return pack_partition(index, contigs, [run], [0.0], contigs.depth, max_reads)
+
+
+def results_of(found: Extensions) -> list[EndResult]:
+    """One result per end; walks of left ends turned to read away from the contig."""
+    text = found.walk_values.tobytes().decode()
+    results = []
+    for end, (k, outcome) in enumerate(zip(found.k.tolist(), found.outcome.tolist(), strict=True)):
+        walk = text[found.walk_offsets[end] : found.walk_offsets[end + 1]]
+        walk = walk if end % 2 else reverse_complement(walk)
+        results.append(EndResult(walk, k, OUTCOMES[outcome]))
+    return results
+
+
+def engine_results(cases: Sequence[Case], params: WalkParams, threads: int = 1) -> list[EndResult]:
+    packed = pack_cases(cases, params.max_reads)
+    return results_of(extend_partition(packed, params, threads))
+
+
+def reference_results(cases: Sequence[Case], params: WalkParams) -> list[EndResult]:
+    results = []
+    for case in cases:
+        backward = reverse_complement(only_acgtn(case.sequence))
+        for sequence, reads in ((backward, case.left), (case.sequence, case.right)):
+            results.append(
+                extend_end(
+                    sequence, reads, case.depth, params.k, params.walk_limit, params.max_reads
+                )
+            )
+    return results
+
+
+def check_cases(cases: Sequence[Case], params: WalkParams) -> list[EndResult]:
+    """Require that the engine says of every end what the reference says; return that."""
+    wanted = reference_results(cases, params)
+    found = engine_results(cases, params)
+    for end, (want, got) in enumerate(zip(wanted, found, strict=True)):
+        assert got == want, f"end {end} of {cases[end // 2]} with {params}"
+    return wanted

@@ -1,0 +1,313 @@
+"""Dask clusters: same bytes as without one, workers that die, clusters that are joined."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlasm
+from dlasm.cluster import check_workers, cpu_pools, dashboard_hint, local_cluster
+from dlasm.dispatch import PartitionSource, SequenceSource, Task, run_tasks
+from dlasm.errors import ClusterError, ReadsError
+from dlasm.partition import Plan
+from dlasm.testing import simulate_community
+
+WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
+
+
+@pytest.fixture(scope="module")
+def community(tmp_path_factory):
+    path = tmp_path_factory.mktemp("community") / "sim"
+    return simulate_community(path, genomes=3, genome_length=10_000, seed=7)
+
+
+@pytest.fixture(scope="module")
+def whole(community, tmp_path_factory):
+    """A run without a cluster."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    return dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_cluster(2, 1, dashboard=False) as client:
+        yield client
+
+
+def assert_same(run, whole) -> None:
+    for name in ("extended.fasta", "extensions.tsv"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert run.summary()["libraries"] == whole.summary()["libraries"]
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def extend_small(community, output, monkeypatch, **options):
+    """Run with many small batches and partitions."""
+    import dlasm.io.fastq as fastq
+
+    with monkeypatch.context() as patched:
+        small = functools.partial(fastq.iter_batches, batch_reads=400)
+        patched.setattr(fastq, "iter_batches", small)
+        return dlasm.extend(
+            community.contigs_path,
+            reads=community.reads_paths,
+            output=output,
+            partition_bytes=20_000,
+            **options,
+        )
+
+
+def test_two_workers_give_the_same_bytes(community, whole, client, tmp_path, monkeypatch):
+    run = extend_small(community, tmp_path / "o", monkeypatch, client=client)
+    assert_same(run, whole)
+    summary = run.summary()
+    assert summary["partitions"] > 4
+    assert summary["stages"]["extend"]["worker_peak_rss_bytes"] > 1 << 20
+    assert summary["stages"]["candidates"]["worker_peak_rss_bytes"] > 1 << 20
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_other_numbers_of_workers_give_the_same_bytes(
+    community, whole, tmp_path, monkeypatch, workers
+):
+    run = extend_small(
+        community, tmp_path / "o", monkeypatch, workers=workers, dashboard=False, threads=2
+    )
+    assert_same(run, whole)
+
+
+def test_a_cluster_goes_on_with_what_was_begun_without(
+    community, whole, client, tmp_path, monkeypatch
+):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dlasm.pipeline.plan_partitions", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            extend_small(community, tmp_path / "o", monkeypatch)
+    run = extend_small(community, tmp_path / "o", monkeypatch, client=client, resume=True)
+    assert_same(run, whole)
+
+
+def test_bad_reads_leave_nothing_behind(community, client, tmp_path):
+    first, _ = community.reads_paths
+    with pytest.raises(ReadsError, match="No result was written"):
+        dlasm.extend(
+            community.contigs_path,
+            reads=(first, community.contigs_path),
+            output=tmp_path / "o",
+            client=client,
+        )
+    assert not (tmp_path / "o").exists()
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def make_tasks(function, numbers):
+    return SequenceSource(iter([Task("some", n, function, (n,)) for n in numbers]))
+
+
+def double(number):
+    return 2 * number
+
+
+def fail(number):
+    raise ReadsError(f"file {number} is bad")
+
+
+def die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_once(folder, number):
+    """Kill the worker at the first call for each number."""
+    mark = Path(folder) / str(number)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def wait_a_moment(number):
+    time.sleep(0.05)
+    return number
+
+
+def test_all_tasks_run_and_few_are_in_flight(client):
+    taken, results = [], []
+
+    def numbers():
+        for number in range(40):
+            taken.append(number)
+            assert len(taken) - len(results) <= 2 * 2 + 1
+            yield Task("some", number, wait_a_moment, (number,))
+
+    run_tasks(
+        client, SequenceSource(numbers()), functools.partial(cpu_pools, client), results.append
+    )
+    assert sorted(results) == list(range(40))
+
+
+def test_an_error_of_a_task_is_raised_as_it_is(client):
+    with pytest.raises(ReadsError, match="file 0 is bad"):
+        run_tasks(
+            client, make_tasks(fail, [0]), functools.partial(cpu_pools, client), lambda _: None
+        )
+    results = []
+    run_tasks(client, make_tasks(double, [4]), functools.partial(cpu_pools, client), results.append)
+    assert results == [8]
+
+
+def test_workers_that_die_lose_nothing(tmp_path):
+    with local_cluster(2, 1, dashboard=False) as client:
+        source = SequenceSource(
+            iter([Task("some", n, die_once, (str(tmp_path), n)) for n in range(3)])
+        )
+        results = []
+        run_tasks(client, source, functools.partial(cpu_pools, client), results.append)
+        assert sorted(results) == [0, 1, 2]
+        with pytest.raises(ClusterError, match=r"some 7: its workers died.* memory"):
+            run_tasks(
+                client, make_tasks(die, [7]), functools.partial(cpu_pools, client), results.append
+            )
+
+
+def test_tasks_of_workers_that_are_gone_go_to_others(client):
+    """A pool may lose all workers that a task was bound to, and get new ones."""
+    workers = dict(client.nthreads())
+    gone = {"tcp://127.0.0.1:1": 1}
+    answers = iter([{"cpu": gone}])
+    results = []
+    run_tasks(
+        client,
+        make_tasks(double, [1, 2, 3]),
+        lambda: next(answers, {"cpu": workers}),
+        results.append,
+    )
+    assert sorted(results) == [2, 4, 6]
+
+
+def test_no_worker_at_all_is_an_error(client, monkeypatch):
+    monkeypatch.setattr("dlasm.dispatch.WORKERS_WAIT_SECONDS", 0.3)
+    with pytest.raises(ClusterError, match="has had no worker"):
+        run_tasks(client, make_tasks(double, [1]), dict, lambda _: None)
+
+
+def test_partitions_go_out_largest_of_bin_3_first():
+    plan = Plan(
+        contig=np.arange(5),
+        start=np.arange(6),
+        bin=np.array([2, 3, 3, 2, 3], dtype=np.uint8),
+        work=np.array([9, 1, 5, 10, 3]),
+    )
+    source = PartitionSource(plan, [0, 1, 2, 3, 4], lambda pool, number: Task(pool, number, double))
+    order = []
+    while (task := source.next("cpu")) is not None:
+        order.append(task.number)
+    assert order == [2, 4, 1, 3, 0]
+
+
+# -- clusters --------------------------------------------------------------------------------------
+
+
+def test_dashboard_takes_a_free_port(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        taken.listen()
+        with (
+            pytest.MonkeyPatch.context() as patched,
+        ):
+            patched.setattr("dlasm.cluster.DASHBOARD_PORT", port)
+            with local_cluster(1, 1) as client:
+                hint = dashboard_hint(client)
+    assert f":{port}/" not in hint
+    assert "ssh -L" in hint
+    assert hint in capsys.readouterr().out
+
+
+def test_workers_are_checked(client, tmp_path, monkeypatch):
+    check_workers(client, tmp_path)
+    with pytest.raises(ClusterError, match="does not see"):
+        check_workers(client, tmp_path / "elsewhere")
+    monkeypatch.setattr("dlasm.cluster.__version__", "9.9")
+    with pytest.raises(ClusterError, match=r"has dlasm \S+ and this is 9\.9"):
+        check_workers(client, tmp_path)
+
+
+def test_joining_a_running_cluster(community, whole, client, tmp_path):
+    with dlasm.connect(client.scheduler.address) as joined:
+        run = dlasm.extend(
+            community.contigs_path,
+            reads=community.reads_paths,
+            output=tmp_path / "o",
+            client=joined,
+        )
+    assert_same(run, whole)
+    about = json.dumps({"address": client.scheduler.address})
+    (tmp_path / "scheduler.json").write_text(about)
+    with dlasm.connect(scheduler_file=tmp_path / "scheduler.json") as joined:
+        assert len(joined.nthreads()) == 2
+
+
+def test_joining_nothing_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("dlasm.cluster.CONNECT_SECONDS", 1)
+    with (
+        pytest.raises(ClusterError, match="no Dask scheduler answers"),
+        dlasm.connect("tcp://127.0.0.1:1"),
+    ):
+        pass
+    with (
+        pytest.raises(ClusterError, match="no such scheduler file"),
+        dlasm.connect(scheduler_file=tmp_path / "s.json"),
+    ):
+        pass
+    with pytest.raises(ClusterError, match="either"), dlasm.connect():
+        pass
+
+
+def run_script(path, *arguments, **options):
+    home = str(Path(dlasm.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, str(path), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": home},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_a_missing_guard_is_explained(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import dlasm\nwith dlasm.local_cluster(1, dashboard=False) as client:\n    pass\n"
+    )
+    done = run_script(script)
+    assert done.returncode != 0
+    assert 'if __name__ == "__main__":' in done.stderr
+
+
+def test_the_workflow_script(community, whole, tmp_path):
+    first, second = community.reads_paths
+    done = run_script(
+        WORKFLOWS / "extend_contigs.py",
+        community.contigs_path, first, second, tmp_path / "o", "--workers", 1,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "appended" in done.stdout
+    assert_same(dlasm.open_run(tmp_path / "o"), whole)
