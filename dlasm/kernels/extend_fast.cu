@@ -83,7 +83,7 @@ DLASM_KERNEL __launch_bounds__(dlasm::kMiddleWarps* dlasm::kLanes)
 }
 
 // Walks the large ends, a block an end, largest first.
-DLASM_KERNEL __launch_bounds__(dlasm::kLargeWarps* dlasm::kLanes)
+DLASM_KERNEL __launch_bounds__(dlasm::kLargeWarps* dlasm::kLanes, dlasm::kLargeBlocks)
     extend_large(const __grid_constant__ dlasm::Batch batch) {
   using namespace dlasm;
   __shared__ TeamState state;

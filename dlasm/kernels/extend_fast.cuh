@@ -30,6 +30,7 @@ constexpr int kMiddleCursors = 64;  // most cursors it keeps
 constexpr int kMiddleBits = 9;      // of its table of samples
 constexpr int kMiddleWalk = 1024;   // most bases it walks
 constexpr int kLargeWarps = 8;      // of a block that walks one end
+constexpr int kLargeBlocks = 3;     // of them on a multiprocessor
 constexpr int kLevels = 8;          // queues of large ends by size
 constexpr int kFirstLevelLog = 11;  // words of the ends in the first of them: under 2^11
 

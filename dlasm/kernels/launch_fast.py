@@ -72,7 +72,7 @@ SMALL_THREADS = 128  # kSmallThreads
 WARP_WARPS = 2  # ends that a block of extend_middle walks at a time, kMiddleWarps
 WARP_BLOCKS = 6  # of extend_middle on a multiprocessor: what their shared memory allows
 BLOCK_THREADS = 256  # kLargeWarps * 32
-BLOCK_BLOCKS = 4  # of extend_large on a multiprocessor
+BLOCK_BLOCKS = 3  # of extend_large on a multiprocessor, kLargeBlocks
 
 QUEUES = 9  # of u32 end numbers in scratch, one for warps and kLevels for blocks
 ALIGNMENT = 256  # bytes
