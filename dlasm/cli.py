@@ -71,6 +71,21 @@ def _set_verbose(ctx: click.Context, _parameter: click.Parameter, value: bool) -
     return value
 
 
+class _Gpus(click.ParamType):
+    """GPUs by number or UUID, "auto" or "none"."""
+
+    name = "auto|none|LIST"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return "auto", "none" or a list."""
+        from dlasm.gpus import parse_gpus
+
+        try:
+            return parse_gpus(value)
+        except ParameterError as error:
+            self.fail(str(error), param, ctx)
+
+
 class _Workers(click.ParamType):
     """A number of workers, or "auto"."""
 
@@ -156,6 +171,19 @@ def main() -> None:
     type=click.IntRange(1),
     show_default="the CPUs, divided by the workers",
     help="Threads of each worker.",
+)
+@click.option(
+    "--gpus",
+    type=_Gpus(),
+    default="auto",
+    help="GPUs by number or UUID as nvidia-smi -L lists them, such as 0,1. "
+    "auto: the GPU workers of a cluster; else any GPU there is, if the input is large.",
+)
+@click.option(
+    "--kernel",
+    type=click.Choice(defaults.KERNELS),
+    default=defaults.DEFAULT_KERNEL,
+    help="Kernel of the GPU engine; does not change the result.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
 @click.option("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
@@ -458,6 +486,8 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
             )
     for warning in summary["warnings"] if warnings else ():
         console.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+    if "gpu" in summary.get("pools", {}):
+        console.print(f"extended by {_pools_text(summary['pools'])}", soft_wrap=True)
     stages = summary["stages"]
     seconds = sum(stage["seconds"] for stage in stages.values())
     peak = max(
@@ -466,6 +496,21 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
     )
     console.print(f"{seconds:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
     console.print(f"written: {path / 'extended.fasta'}, extensions.tsv, summary.json, results.zarr")
+
+
+def _pools_text(pools: Mapping[str, Any]) -> str:
+    """Say what each pool of workers did; the seconds are those of its tasks, summed."""
+    parts = []
+    for name in sorted(pools, reverse=True):
+        about = pools[name]
+        kernels = ""
+        if "kernel_ms" in about:
+            kernels = f", kernel {about['kernel']} {about['kernel_ms'] / 1000:.3f} s"
+        parts.append(
+            f"{name.upper()}: {about['contigs']:,} contigs in {about['partitions']:,} partitions, "
+            f"{about['seconds']:.2f} s{kernels}"
+        )
+    return "; ".join(parts)
 
 
 def _print_arrays(run: Any) -> None:

@@ -16,10 +16,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,16 +28,20 @@ import numpy as np
 
 from dlasm import params as defaults
 from dlasm._version import __version__
+from dlasm.dispatch import CPU_POOL, GPU_POOL, PartitionSource, Task, run_here, run_tasks
+from dlasm.engines.choose import prepare
 from dlasm.errors import (
     CandidatesError,
     ContigsError,
     DlasmError,
+    EngineError,
     InputError,
     ParameterError,
     ReadsError,
     ResourceError,
     StoreError,
 )
+from dlasm.gpus import GpuChoice, GpusAsked, choose_gpus, parse_gpus
 from dlasm.params import WalkParams, walk_limit_from_insert
 from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
 from dlasm.report import (
@@ -85,6 +89,10 @@ than the reach of nearly all short-read libraries, which otherwise must be mappe
 SMALL_BYTES = 2 << 30
 """Input files up to which no cluster is started by itself."""
 
+GPU_BYTES = 1 << 30
+"""Input files from which a GPU is used by itself: it takes a second to start, and the CPU engine
+extends what is in smaller files in less."""
+
 SMALL_CPUS = 8
 """CPUs up to which threads of one process do better than a local cluster."""
 
@@ -116,6 +124,8 @@ def extend(
     client: Client | None = None,
     workers: int | str = "auto",
     threads: int | None = None,
+    gpus: GpusAsked = None,
+    kernel: str = defaults.DEFAULT_KERNEL,
     worker_memory: str | None = None,
     dashboard: bool = True,
     partition_bytes: int = PARTITION_BYTES,
@@ -166,6 +176,13 @@ def extend(
         ``"auto"``: 0 unless the input is large and the machine has many CPUs.
     threads : int, optional
         Native threads of a task; by default the CPUs divided by the workers.
+    gpus : str, int or sequence, optional
+        ``"auto"`` (the default): the GPU workers of ``client``; without one, GPUs of this machine
+        if there are any and the input is large enough to gain from one. ``"none"``; or GPUs of this
+        machine by number or UUID, as in :func:`dlasm.local_cluster`. Does not change the result.
+    kernel : str
+        Kernel of the GPU engine: ``"fast"``, or ``"v1"`` or ``"v2"`` to compare it with. Does not
+        change the result.
     worker_memory : str, optional
         Memory of each worker of a cluster that this starts, such as ``"8GB"``.
     dashboard : bool
@@ -198,7 +215,10 @@ def extend(
     ResumeError
         If the run to resume was begun with other options or inputs.
     ClusterError
-        If a cluster cannot be started, or loses its workers.
+        If a cluster cannot be started, or loses its workers; or GPUs that were asked for are not
+        there.
+    EngineError
+        If a GPU fails.
     ResourceError
         If disk or memory run out; the run can be resumed.
     """
@@ -224,6 +244,16 @@ def extend(
         raise ParameterError(f"threads are {threads}; there must be at least 1")
     if workers != "auto" and (not isinstance(workers, int) or workers < 0):
         raise ParameterError(f"workers are {workers!r}; give a number from 0, or 'auto'")
+    asked = parse_gpus(gpus)
+    if kernel not in defaults.KERNELS:
+        raise ParameterError(
+            f"kernel is {kernel!r}; there are {', '.join(map(repr, defaults.KERNELS))}"
+        )
+    if client is not None and isinstance(asked, list):
+        raise ParameterError(
+            "GPUs were named for a cluster that runs, whose workers have theirs; give 'auto' or "
+            "'none'"
+        )
     inputs = options.identify()
     progress = progress or Progress()
     folder = RunFolder.prepare(
@@ -244,21 +274,40 @@ def extend(
             progress.note(f"{folder.path}: is finished already; nothing is left to do")
             folder.finish()
             return Run(folder.path)
+        devices: list[str] = []
         if client is None:
             count = _choose_workers(workers, inputs)
+            chosen = _choose_gpus(asked, inputs, cluster=bool(count))
+            if chosen.why_none:
+                progress.note(f"no GPU is used: {chosen.why_none}")
+                log.info("no GPU is used: %s", chosen.why_none)
+            devices = [gpu.uuid for gpu in chosen.gpus]
             if count:
                 from dlasm.cluster import dashboard_hint, local_cluster
 
                 client = stack.enter_context(
                     local_cluster(
-                        count, threads, dashboard=dashboard, memory_limit=worker_memory, quiet=True
+                        count,
+                        threads,
+                        gpus=devices or "none",
+                        dashboard=dashboard,
+                        memory_limit=worker_memory,
+                        quiet=True,
                     )
                 )
                 threads = None  # the workers know theirs
                 if dashboard:
                     progress.note(dashboard_hint(client))
+        pools = _Pools(
+            client,
+            threads,
+            gpus=asked != "none",
+            devices=[] if client is not None else devices,
+            named=isinstance(asked, list),
+            kernel=kernel,
+        )
         with _explained(folder):
-            _Stages(folder, options, progress, client, threads, partition_bytes).run()
+            _Stages(folder, options, progress, pools, partition_bytes).run()
         return Run(folder.path)
 
 
@@ -561,6 +610,21 @@ def _choose_workers(workers: int | str, inputs: Iterable[Mapping[str, Any]]) -> 
     return cpus // CPUS_PER_WORKER if size > SMALL_BYTES and cpus > SMALL_CPUS else 0
 
 
+def _choose_gpus(
+    asked: str | list[str], inputs: Iterable[Mapping[str, Any]], *, cluster: bool
+) -> GpuChoice:
+    """GPUs of this machine for a run without a client; none by itself for a small input."""
+    size = sum(about.get("size", 0) for about in inputs)
+    if asked == "auto" and size < GPU_BYTES:
+        return GpuChoice([])
+    from dlasm.cluster import GPU_PACKAGES
+
+    chosen = choose_gpus(asked, needs=GPU_PACKAGES if cluster else ("cupy", "cuda.bindings"))
+    if cluster or chosen.asked:
+        return chosen
+    return replace(chosen, gpus=chosen.gpus[:1])  # more take longer to start than they save
+
+
 # -- errors and log --------------------------------------------------------------------------------
 
 
@@ -618,6 +682,14 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         raise
 
 
+def _in_background(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+    """Call a function in a thread of its own."""
+    executor = ThreadPoolExecutor(1)
+    started = executor.submit(function, *args, **kwargs)
+    executor.shutdown(wait=False)
+    return started
+
+
 def _is_disk_full(error: OSError) -> bool:
     # NumPy says how much it wrote, not why it stopped
     short_write = error.errno is None and "requested and" in str(error)
@@ -625,6 +697,44 @@ def _is_disk_full(error: OSError) -> bool:
 
 
 # -- the stages ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pools:
+    """Who computes.
+
+    Attributes
+    ----------
+    client : distributed.Client or None
+        Of the cluster; without one this process does everything.
+    threads : int or None
+        Native threads of a task, if given.
+    gpus : bool
+        Whether GPU workers of the cluster are used as such.
+    devices : list of str
+        UUIDs of the GPUs of this process, without a cluster.
+    named : bool
+        Whether these GPUs were asked for by number or UUID.
+    kernel : str
+        Kernel of the GPU engine.
+    """
+
+    client: Client | None
+    threads: int | None
+    gpus: bool
+    devices: list[str]
+    named: bool
+    kernel: str
+
+    def workers(self) -> dict[str, int]:
+        """Return how many tasks run at a time, by pool."""
+        if self.client is None:
+            here = {GPU_POOL: len(self.devices), CPU_POOL: 1}
+            return {pool: count for pool, count in here.items() if count}
+        from dlasm.cluster import worker_pools
+
+        members = worker_pools(self.client, gpus=self.gpus)
+        return {pool: sum(workers.values()) for pool, workers in members.items()}
 
 
 class _Stages:
@@ -635,16 +745,16 @@ class _Stages:
         folder: RunFolder,
         options: _Options,
         progress: Progress,
-        client: Client | None,
-        threads: int | None,
+        pools: _Pools,
         partition_bytes: int,
     ) -> None:
         self.folder = folder
         self.work = folder.work
         self.options = options
         self.progress = progress
-        self.client = client
-        self.threads = threads
+        self.pools = pools
+        self.client = pools.client
+        self.threads = pools.threads
         self.partition_bytes = partition_bytes
         self.worker_peak = 0
         self.paf_index = self.work / "paf"
@@ -654,20 +764,39 @@ class _Stages:
         """Do what is left to do."""
         self.work.mkdir(exist_ok=True)
         if self.client is not None:
-            from dlasm.cluster import check_workers
+            from dlasm.cluster import check_gpu_workers, check_workers
 
             check_workers(self.client, self.work)
+            if self.pools.gpus:
+                check_gpu_workers(self.client, self.pools.kernel)
+        starting = {
+            uuid: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=uuid)
+            for uuid in self.pools.devices
+        }
         self._stage("contigs", self._contigs)
         self._stage("candidates", self._candidates)
         self._stage("plan", self._plan)
         if self.folder.stage("results") is None and self._missing_partitions():
             self.folder.state["stages"].pop("extend", None)
+        for uuid, started in starting.items():
+            self._await_gpu(uuid, started)
         self._stage("extend", self._extend)
         self._stage("results", self._results)
         self._stage("report", self._report)
         self._write_summary()
         self.folder.finish()
         log.info("finished")
+
+    def _await_gpu(self, uuid: str, started: Future[None]) -> None:
+        """Wait for a GPU of this process; go on without one that nobody asked for by name."""
+        try:
+            started.result()
+        except EngineError as error:
+            if self.pools.named:
+                raise
+            self.pools.devices.remove(uuid)
+            self.progress.note(f"no GPU is used: {error}")
+            log.warning("no GPU is used: %s", error)
 
     def _stage(self, name: str, function: Any) -> None:
         """Run a stage unless it is done, and record how it went."""
@@ -876,7 +1005,7 @@ class _Stages:
     ) -> None:
         """Spool batches, a bounded number at a time, and let workers map them."""
         from dlasm.cluster import cpu_pools, span
-        from dlasm.dispatch import SequenceSource, Task, run_tasks
+        from dlasm.dispatch import SequenceSource
 
         spool = self.work / "spool"
         spool.mkdir(exist_ok=True)
@@ -1009,14 +1138,21 @@ class _Stages:
         counts = count_candidates(runs, about["reach"], len(contigs))
         words = packed_words_per_end(runs, about["reach"], len(contigs))
         bins = assign_bins(counts, self.options.bin_limit)
-        workers = sum(self.client.nthreads().values()) if self.client is not None else 0
+        workers = self.pools.workers()
+        gpus = workers.get(GPU_POOL, 0)
+        shared = bool(gpus and workers.get(CPU_POOL))
+        if gpus:  # they do most of it, whatever the number of CPUs
+            sharing = gpus if gpus > 1 else 0
+        else:
+            sharing = 0 if self.client is None else sum(workers.values())
         plan = plan_partitions(
             bins,
             counts,
             words,
             max_reads=self.options.max_reads,
             partition_bytes=self.partition_bytes,
-            at_least=PARTITIONS_PER_WORKER * workers,
+            at_least=PARTITIONS_PER_WORKER * sharing,
+            graded=shared,
         )
         write_job(
             self.work,
@@ -1048,14 +1184,7 @@ class _Stages:
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
         self.progress.stage("extend", int(np.diff(job.plan.start)[missing].sum()), "contigs")
-        if self.client is None:
-            for number in sorted(missing, key=lambda n: -int(job.plan.work[n])):
-                result = extend_task(str(self.work), number, threads=self._native_threads)
-                self.progress.advance(result["contigs"])
-            return {"reused_partitions": reused}
-
-        from dlasm.cluster import cpu_pools, span
-        from dlasm.dispatch import PartitionSource, Task, run_tasks
+        pools: dict[str, dict[str, Any]] = {}
 
         def make(pool: str, number: int) -> Task:
             return Task(
@@ -1063,17 +1192,50 @@ class _Stages:
                 number,
                 extend_task,
                 (str(self.work), number),
-                {"engine": pool, "threads": self.threads},
+                {
+                    "engine": pool,
+                    "threads": self.threads if self.client else self._native_threads,
+                    "kernel": self.pools.kernel,
+                },
             )
 
         def done(result: Mapping[str, Any]) -> None:
-            self.worker_peak = max(self.worker_peak, result["peak_rss"])
+            pool = result["pool"]
+            source.finished(result["partition"], pool, result["seconds"])
+            about = pools.setdefault(pool, {"contigs": 0, "partitions": 0, "seconds": 0.0})
+            taken = {key: result[key] for key in ("contigs", "seconds")}
+            for name, value in {**taken, "partitions": 1, **result["figures"]}.items():
+                about[name] = about.get(name, 0) + value
+            log.info(
+                "extend %s: partition %d of bin %d, %d contigs, %.3f s",
+                pool,
+                result["partition"],
+                job.plan.bin[result["partition"]],
+                result["contigs"],
+                result["seconds"],
+            )
             self.progress.advance(result["contigs"])
+            if self.client is not None:
+                self.worker_peak = max(self.worker_peak, result["peak_rss"])
 
-        with span("extend"):
-            source = PartitionSource(job.plan, missing, make)
-            run_tasks(self.client, source, partial(cpu_pools, self.client), done)
-        return {"reused_partitions": reused}
+        source = PartitionSource(job.plan, missing, make)
+        if self.client is None:
+            here: dict[str, list[dict[str, Any]]] = {CPU_POOL: [{}]}
+            here[GPU_POOL] = [{"gpu": uuid} for uuid in self.pools.devices]
+            run_here(source, here, done)
+        else:
+            from dlasm.cluster import span, worker_pools
+
+            members = partial(worker_pools, self.client, gpus=self.pools.gpus)
+            with span("extend"):
+                run_tasks(self.client, source, members, done)
+        if GPU_POOL in pools:
+            pools[GPU_POOL]["kernel"] = self.pools.kernel
+        for about in pools.values():
+            for name in ("seconds", "kernel_ms"):
+                if name in about:
+                    about[name] = round(about[name], 3)
+        return {"reused_partitions": reused, "pools": pools}
 
     # results and report
 
@@ -1142,6 +1304,7 @@ class _Stages:
             "libraries": about["libraries"],
             "warnings": about["warnings"],
             "partitions": self._record("plan")["partitions"],
+            "pools": self._record("extend").get("pools", {}),
             "stages": {
                 name: {key: stage[key] for key in measured if key in stage}
                 for name, stage in state["stages"].items()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlasm.errors import EngineError
+from dlasm.gpus import uuid_text
 from dlasm.kernels.loader import load_kernel, load_module
 
 __all__ = ["Device"]
@@ -53,6 +54,33 @@ class Device:
             return _device(int(_import_cupy().cuda.runtime.getDevice()))
         except RuntimeError as error:  # what CuPy's errors derive from
             raise EngineError(f"there is no usable CUDA device: {error}") from error
+
+    @staticmethod
+    def of(uuid: str) -> Device:
+        """Return the device with a UUID, as the driver writes it; the same object each time.
+
+        Raises
+        ------
+        EngineError
+            If this process does not see that device.
+        """
+        try:
+            count = int(_import_cupy().cuda.runtime.getDeviceCount())
+        except RuntimeError as error:
+            raise EngineError(f"there is no usable CUDA device: {error}") from error
+        seen = [_uuid(number) for number in range(count)]
+        wanted = uuid.split("-", 1)[-1]
+        if wanted not in seen:
+            raise EngineError(
+                f"CUDA device {uuid} is not visible to this process; it sees "
+                f"{', '.join(seen) or 'none'}"
+            )
+        return _device(seen.index(wanted))
+
+    @property
+    def uuid(self) -> str:
+        """UUID without the ``GPU-`` or ``MIG-`` that the driver puts before it."""
+        return _uuid(self.number)
 
     def activated(self) -> AbstractContextManager[Any]:
         """Make this the current device for a while."""
@@ -205,6 +233,24 @@ def _import_cupy() -> Any:
             "dlasm[gpu-cuda13] for CUDA 13"
         ) from error
     return cupy
+
+
+@cache
+def _uuid(number: int) -> str:
+    """UUID of a device; of the instance if a GPU is split."""
+    from cuda.bindings import driver  # CuPy gives no UUID of an instance
+
+    status, device = driver.cuDeviceGet(number)
+    if status == driver.CUresult.CUDA_ERROR_NOT_INITIALIZED:
+        driver.cuInit(0)
+        status, device = driver.cuDeviceGet(number)
+    if status == driver.CUresult.CUDA_SUCCESS:
+        # before CUDA 13 the name without _v2 is the one that does not know instances
+        ask = getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)
+        status, uuid = ask(device)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise EngineError(f"CUDA device {number} does not tell its UUID: {status.name}")
+    return uuid_text(bytes(uuid.bytes))
 
 
 @cache

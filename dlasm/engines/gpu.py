@@ -28,7 +28,7 @@ from dlasm.engines.device import Device
 from dlasm.errors import EngineError, ParameterError
 from dlasm.kernels import launch_fast
 from dlasm.pack import ALIGNMENT, BASES_PER_WORD, PADDING_WORDS, PackedPartition
-from dlasm.params import OUTCOMES, WalkParams
+from dlasm.params import DEFAULT_KERNEL, KERNELS, OUTCOMES, WalkParams
 
 __all__ = [
     "KERNELS",
@@ -36,11 +36,9 @@ __all__ = [
     "GpuStatistics",
     "extend_partition",
     "pinned_buffer",
+    "prepare",
     "run_partition",
 ]
-
-KERNELS = ("v1", "v2", "fast")
-"""Kernels to choose from: a thread or a warp builds a k-mer table (Awan et al., SC'21), or none."""
 
 BATCH_BYTES = 64 << 20
 """Input of a batch, bytes: enough to fill a device, small enough that a partition has several."""
@@ -100,7 +98,7 @@ class GpuRun:
 
 
 def extend_partition(
-    packed: PackedPartition, params: WalkParams, threads: int = 1, *, kernel: str = "fast"
+    packed: PackedPartition, params: WalkParams, threads: int = 1, *, kernel: str = DEFAULT_KERNEL
 ) -> Extensions:
     """Extend every end of a partition on the current CUDA device.
 
@@ -135,7 +133,7 @@ def run_partition(
     params: WalkParams,
     threads: int = 1,
     *,
-    kernel: str = "fast",
+    kernel: str = DEFAULT_KERNEL,
     device: Device | None = None,
     memory: int | None = None,
     batch_bytes: int = BATCH_BYTES,
@@ -164,6 +162,33 @@ def run_partition(
     session = _current_session() if device is None else _session(device)
     with session.lock, session.device.activated():
         return _Run(session, packed, params, threads, kernel, memory, batch_bytes).run()
+
+
+def prepare(kernel: str = DEFAULT_KERNEL, uuid: str | None = None) -> str:
+    """Make a CUDA context, the pinned memory and the kernels, as far as they are not there yet.
+
+    Parameters
+    ----------
+    kernel : str
+        One of :data:`KERNELS`.
+    uuid : str, optional
+        Of the device; the current one of this process if not given.
+
+    Returns
+    -------
+    str
+        The UUID of the device, without the prefix that says what it is.
+
+    Raises
+    ------
+    EngineError
+        If CuPy or the device cannot be used.
+    """
+    device = Device.current() if uuid is None else Device.of(uuid)
+    with device.activated():
+        _session(device)
+        device.load(FastKernels.module if kernel == "fast" else TableKernels.module)
+    return device.uuid
 
 
 def pinned_buffer(size: int) -> np.ndarray:
