@@ -87,7 +87,7 @@ def parse_gpus(gpus: GpusAsked) -> str | list[str]:
         parts = [parts]
     asked = [str(part).strip() for part in parts]
     for each in asked:
-        if not re.fullmatch(r"\d+(:\d+)?|(GPU|MIG)-[0-9A-Za-z/-]+", each):
+        if not re.fullmatch(r"\d+(:\d+)?|(GPU|MIG)-[0-9A-Za-z/-]*", each):
             raise ParameterError(
                 f"GPUs are {gpus!r}; give 'auto', 'none', or numbers or UUIDs as nvidia-smi -L "
                 "lists them, such as 0,1"

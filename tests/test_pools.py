@@ -173,16 +173,14 @@ def test_an_error_in_any_thread_ends_all():
 @pytest.fixture(scope="module")
 def community(tmp_path_factory):
     path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=3, genome_length=10_000, seed=7)
+    return simulate_community(path, genomes=5, genome_length=20_000, depth=6, seed=7)
 
 
 @pytest.fixture(scope="module")
 def whole(community, tmp_path_factory):
     """A run without a cluster and without a GPU."""
     output = tmp_path_factory.mktemp("whole") / "run"
-    return dlasm.extend(
-        community.contigs_path, reads=community.reads_paths, output=output, gpus="none"
-    )
+    return extend_small(community, output, gpus="none", partition_bytes=1 << 25)
 
 
 def extend_small(community, output, **options):
@@ -190,7 +188,8 @@ def extend_small(community, output, **options):
         community.contigs_path,
         reads=community.reads_paths,
         output=output,
-        partition_bytes=options.pop("partition_bytes", 20_000),
+        bin_limit=12,
+        partition_bytes=options.pop("partition_bytes", 4_000),
         **options,
     )
 
@@ -316,7 +315,7 @@ def test_two_gpu_workers_and_two_cpu_workers(community, whole, tmp_path):
         assert {pool: len(members) for pool, members in pools.items()} == {"gpu": 2, "cpu": 2}
         assert set(cluster.cpu_pools(client)["cpu"]) == set(pools["cpu"])
         assert set(cluster.worker_pools(client, gpus=False)) == {"cpu"}
-        seen = client.run(os.environ.get, "CUDA_VISIBLE_DEVICES", workers=list(pools["cpu"]))
+        seen = client.run(os.getenv, "CUDA_VISIBLE_DEVICES", workers=list(pools["cpu"]))
         assert set(seen.values()) == {""}
         run = extend_small(community, tmp_path / "o", client=client)
         assert_same(run, whole)
@@ -367,9 +366,7 @@ def test_when_all_gpu_workers_are_gone_the_cpus_do_the_rest(community, whole, tm
         gpus = list(cluster.worker_pools(client)["gpu"])
         killer = threading.Timer(1.0, client.retire_workers, (gpus,), {"close_workers": True})
         progress = StartOnExtend(killer)
-        run = extend_small(
-            community, tmp_path / "o", client=client, progress=progress, partition_bytes=5_000
-        )
+        run = extend_small(community, tmp_path / "o", client=client, progress=progress)
         killer.join()
         assert "gpu" not in cluster.worker_pools(client)
     pools = check_pools(run)
@@ -441,7 +438,7 @@ def test_local_cluster_with_gpus(machine_with_gpus, monkeypatch, capfd):
     with cluster.local_cluster(2, 3, gpus="1", dashboard=False) as client:
         pools = cluster.worker_pools(client)
         assert {pool: len(members) for pool, members in pools.items()} == {"gpu": 1, "cpu": 2}
-        threads = client.run(os.environ.get, "DLASM_THREADS", workers=list(pools["cpu"]))
+        threads = client.run(os.getenv, "DLASM_THREADS", workers=list(pools["cpu"]))
         assert set(threads.values()) == {"3"}
         resources = client.run_on_scheduler(
             lambda dask_scheduler: [dict(w.resources) for w in dask_scheduler.workers.values()]
@@ -460,7 +457,7 @@ class FakeClient:
 
     def scheduler_info(self, n_workers):
         about = {"nthreads": 1, "resources": {"GPU": 1.0}}
-        return {"workers": {address: about for address in self.answers}}
+        return {"workers": dict.fromkeys(self.answers, about)}
 
     def run(self, function, workers, on_error):
         return self.answers
