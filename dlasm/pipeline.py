@@ -17,12 +17,14 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -54,7 +56,7 @@ from dlasm.report import (
 )
 from dlasm.runs import write_run_folder
 from dlasm.state import RunFolder, identify_input, read_state
-from dlasm.store import finalise, has_partition, open_results
+from dlasm.store import begin_store, finalise, has_partition, open_results
 from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
 from dlasm.work import (
     RunFolders,
@@ -99,6 +101,8 @@ SMALL_CPUS = 8
 PARTITIONS_PER_WORKER = 4
 
 log = logging.getLogger("dlasm")
+
+_Item = TypeVar("_Item")
 
 
 # -- the public functions --------------------------------------------------------------------------
@@ -690,6 +694,15 @@ def _in_background(function: Callable[..., Any], *args: Any, **kwargs: Any) -> F
     return started
 
 
+def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Make the next item in a thread while one is used."""
+    with ThreadPoolExecutor(1) as maker:
+        following = maker.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = maker.submit(next, items, None)
+            yield item
+
+
 def _is_disk_full(error: OSError) -> bool:
     # NumPy says how much it wrote, not why it stopped
     short_write = error.errno is None and "requested and" in str(error)
@@ -759,6 +772,7 @@ class _Stages:
         self.worker_peak = 0
         self.paf_index = self.work / "paf"
         self.placer: Aligner | PafPlacer | None = None
+        self.begun: Future[Any] | None = None  # the store of results
 
     def run(self) -> None:
         """Do what is left to do."""
@@ -769,23 +783,27 @@ class _Stages:
             check_workers(self.client, self.work)
             if self.pools.gpus:
                 check_gpu_workers(self.client, self.pools.kernel)
+        _in_background(import_module, "zarr")  # a second on a busy machine, needed at the end
         starting = {
             uuid: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=uuid)
             for uuid in self.pools.devices
         }
-        self._stage("contigs", self._contigs)
-        self._stage("candidates", self._candidates)
-        self._stage("plan", self._plan)
-        if self.folder.stage("results") is None and self._missing_partitions():
-            self.folder.state["stages"].pop("extend", None)
-        for uuid, started in starting.items():
-            self._await_gpu(uuid, started)
-        self._stage("extend", self._extend)
-        self._stage("results", self._results)
-        self._stage("report", self._report)
-        self._write_summary()
-        self.folder.finish()
-        log.info("finished")
+        try:
+            self._stage("contigs", self._contigs)
+            self._stage("candidates", self._candidates)
+            self._stage("plan", self._plan)
+            if self.folder.stage("results") is None and self._missing_partitions():
+                self.folder.state["stages"].pop("extend", None)
+            for uuid, started in starting.items():
+                self._await_gpu(uuid, started)
+            self._stage("extend", self._extend)
+            self._stage("results", self._results)
+            self._stage("report", self._report)
+            self._write_summary()
+            self.folder.finish()
+            log.info("finished")
+        finally:
+            wait([*starting.values(), *([self.begun] if self.begun else [])])
 
     def _await_gpu(self, uuid: str, started: Future[None]) -> None:
         """Wait for a GPU of this process; go on without one that nobody asked for by name."""
@@ -856,7 +874,7 @@ class _Stages:
         def pieces() -> Iterator[Contigs]:
             nonlocal reads
             chunks = iter_dump(path, phred_offset=self.options.phred, threads=self._native_threads)
-            for number, chunk in enumerate(chunks):
+            for number, chunk in enumerate(_one_ahead(chunks)):
                 run = self.work / "candidates" / f"{number:07d}"
                 write_run_folder(run, chunk.run)
                 runs.append(run)
@@ -1183,6 +1201,14 @@ class _Stages:
         reused = len(job.plan) - len(missing)
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
+        if self.begun is None:  # beside the extension, which leaves processors to it now and then
+            self.begun = _in_background(
+                begin_store,
+                self.folder.path / "results.zarr",
+                job.contigs,
+                job.depth,
+                self._attributes(),
+            )
         self.progress.stage("extend", int(np.diff(job.plan.start)[missing].sum()), "contigs")
         pools: dict[str, dict[str, Any]] = {}
 
@@ -1251,21 +1277,42 @@ class _Stages:
             job.depth,
             job.bins,
             job.candidates,
-            {
-                "parameters": self._parameters(),
-                "inputs": self.folder.state["inputs"],
-                "versions": {"dlasm": __version__},
-            },
+            self._attributes(),
             self.progress.advance,
+            begun=self.begun.result() if self.begun else None,
         )
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return what the store of results says of its making."""
+        return {
+            "parameters": self._parameters(),
+            "inputs": self.folder.state["inputs"],
+            "versions": {"dlasm": __version__},
+        }
 
     def _report(self) -> dict[str, Any]:
         """Write the extended contigs, the table of ends and the figures."""
         results = open_results(self.folder.path / "results.zarr")
         self.progress.stage("report", 2 * len(results), "rows")
-        write_fasta(self.folder.path / "extended.fasta", results, self.progress.advance)
-        write_extensions(self.folder.path / "extensions.tsv", results, self.progress.advance)
-        return {"figures": figures(results)}
+        files = {"extended.fasta": write_fasta, "extensions.tsv": write_extensions}
+        lock = Lock()
+
+        def advance(rows: int) -> None:
+            with lock:
+                self.progress.advance(rows)
+
+        # each waits for the disk at its end
+        writing = [
+            _in_background(write, self.folder.path / name, results, advance, self._native_threads)
+            for name, write in files.items()
+        ]
+        try:
+            about = figures(results)
+        finally:
+            wait(writing)
+        for written in writing:
+            written.result()
+        return {"figures": about}
 
     def _record(self, name: str) -> dict[str, Any]:
         """Return what a finished stage left in the state."""
