@@ -67,9 +67,9 @@ def identify_input(
     Returns
     -------
     dict
-        ``role``, ``path``, and ``size`` (bytes) with ``blake2b`` of all bytes up to 256 MiB: the hash
-        of the hashes of pieces of 8 MiB, which threads make; of larger files ``sampled``, a hash of
-        64 pieces of 1 MiB, and ``mtime_ns``. A pipe has no
+        ``role``, ``path``, and ``size`` (bytes) with ``blake2b`` of all bytes up to 256 MiB: a
+        hash of hashes of pieces of 8 MiB, which threads make; of larger files ``sampled``, a hash
+        of 64 pieces of 1 MiB, and ``mtime_ns``. A pipe has no
         identity: ``pipe`` is true.
 
     Raises
