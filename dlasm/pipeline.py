@@ -773,6 +773,9 @@ class _Stages:
         self.paf_index = self.work / "paf"
         self.placer: Aligner | PafPlacer | None = None
         self.begun: Future[Any] | None = None  # the store of results
+        # both take a while on a busy machine, and are needed at the end
+        self.versions = _in_background(_versions)
+        _in_background(import_module, "zarr")
 
     def run(self) -> None:
         """Do what is left to do."""
@@ -783,7 +786,6 @@ class _Stages:
             check_workers(self.client, self.work)
             if self.pools.gpus:
                 check_gpu_workers(self.client, self.pools.kernel)
-        _in_background(import_module, "zarr")  # a second on a busy machine, needed at the end
         starting = {
             uuid: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=uuid)
             for uuid in self.pools.devices
@@ -1357,7 +1359,7 @@ class _Stages:
                 for name, stage in state["stages"].items()
             },
             "inputs": state["inputs"],
-            "versions": _versions(),
+            "versions": self.versions.result(),
         }
         write_json(self.folder.path / "summary.json", summary)
 

@@ -19,6 +19,7 @@ import argparse
 import gzip
 import hashlib
 import importlib
+import shutil
 import statistics
 import sys
 import tempfile
@@ -80,13 +81,13 @@ class Job:
     def run(self, name: str, **options: Any) -> tuple[float, dict[str, Any]]:
         """Return the seconds of a whole job and its summary."""
         output = self.scratch / "run"
+        shutil.rmtree(output, ignore_errors=True)
         started = time.perf_counter()
         run = dlasm.extend(
             candidates=self.dump,
             k=self.k,
             output=output,
             kernel=self.kernel,
-            force=output.exists(),
             **options,
         )
         seconds = time.perf_counter() - started
