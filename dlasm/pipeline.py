@@ -1222,7 +1222,7 @@ class _Stages:
                 (str(self.work), number),
                 {
                     "engine": pool,
-                    "threads": self.threads if self.client else self._native_threads,
+                    "threads": self._native_threads if self.client is None else self.threads,
                     "kernel": self.pools.kernel,
                 },
             )
