@@ -259,6 +259,10 @@ def extend(
             "'none'"
         )
     inputs = options.identify()
+    count = _choose_workers(workers, inputs) if client is None else 0
+    chosen = GpuChoice([])
+    if client is None:
+        chosen = _choose_gpus(asked, inputs, cluster=bool(count))
     progress = progress or Progress()
     folder = RunFolder.prepare(
         output,
@@ -280,8 +284,6 @@ def extend(
             return Run(folder.path)
         devices: list[str] = []
         if client is None:
-            count = _choose_workers(workers, inputs)
-            chosen = _choose_gpus(asked, inputs, cluster=bool(count))
             if chosen.why_none:
                 progress.note(f"no GPU is used: {chosen.why_none}")
                 log.info("no GPU is used: %s", chosen.why_none)
