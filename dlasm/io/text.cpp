@@ -153,8 +153,7 @@ Text extensions(In<u8> names, Offsets name_offsets, Offsets walk_offsets, In<std
   check_offsets(name_offsets, contigs, names.shape(0), "extensions: names");
   check_codes(outcome, ends, outcomes, "extensions: outcomes");
   require(sides.size() == 2 && static_cast<i64>(walk_offsets.shape(0)) == ends + 1 &&
-              static_cast<i64>(k.shape(0)) == ends &&
-              static_cast<i64>(candidates.shape(0)) == ends,
+              static_cast<i64>(k.shape(0)) == ends && static_cast<i64>(candidates.shape(0)) == ends,
           "extensions: arrays of different lengths");
   return make_text(ends, threads, [&](auto& out, i64 e) {
     const std::int64_t *name = name_offsets.data() + e / 2, *walk = walk_offsets.data() + e;
