@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 __all__ = [
+    "begin_folder",
+    "drop_folder",
+    "finish_folder",
     "remove_tree",
     "sync_folder",
     "temporary_of",
@@ -87,20 +90,39 @@ def whole_folder(path: str | os.PathLike[str], *, sync: bool = False) -> Iterato
     sync : bool
         Whether it must outlast a power cut once it is there.
     """
-    path = Path(path)
-    work = _temporary(path)
-    work.mkdir()
+    work = begin_folder(path)
     try:
         yield work
-        if sync:
-            _sync_tree(work)
-        remove_tree(path)
-        work.rename(path)
+        finish_folder(work, path, sync=sync)
     except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
+        drop_folder(work)
         raise
+
+
+def begin_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a new folder to fill, for :func:`finish_folder` or :func:`drop_folder`.
+
+    For what is not written in one block; otherwise :func:`whole_folder` does.
+    """
+    work = _temporary(Path(path))
+    work.mkdir()
+    return work
+
+
+def finish_folder(work: Path, path: str | os.PathLike[str], *, sync: bool = False) -> None:
+    """Let a folder that :func:`begin_folder` made take the place of ``path``."""
+    path = Path(path)
+    if sync:
+        _sync_tree(work)
+    remove_tree(path)
+    work.rename(path)
     if sync:
         sync_folder(path.parent)
+
+
+def drop_folder(work: Path) -> None:
+    """Remove what :func:`begin_folder` made, if it is still there."""
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:

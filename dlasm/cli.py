@@ -149,6 +149,21 @@ def _set_verbose(ctx: click.Context, _parameter: click.Parameter, value: bool) -
     return value
 
 
+class _Gpus(click.ParamType):
+    """GPUs by number or UUID, "auto" or "none"."""
+
+    name = "auto|none|LIST"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return "auto", "none" or a list."""
+        from dlasm.gpus import parse_gpus
+
+        try:
+            return parse_gpus(value)
+        except ParameterError as error:
+            self.fail(str(error), param, ctx)
+
+
 class _Workers(click.ParamType):
     """A number of workers, or "auto"."""
 
@@ -243,6 +258,19 @@ def main() -> None:
     type=click.IntRange(1),
     show_default="the CPUs, divided by the workers",
     help="Threads of each worker.",
+)
+@click.option(
+    "--gpus",
+    type=_Gpus(),
+    default="auto",
+    help="GPUs by number or UUID as nvidia-smi -L lists them, such as 0,1. "
+    "auto: the GPU workers of a cluster; else any GPU there is, if the input is large.",
+)
+@click.option(
+    "--kernel",
+    type=click.Choice(defaults.KERNELS),
+    default=defaults.DEFAULT_KERNEL,
+    help="Kernel of the GPU engine; does not change the result.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
 @click.option("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
@@ -560,6 +588,8 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
             )
     for warning in summary["warnings"] if warnings else ():
         console.print(f"Warning: {warning}", style="yellow")
+    if "gpu" in summary.get("pools", {}):
+        console.print(f"extended by {_pools_text(summary['pools'])}")
     stages = summary["stages"]
     peak = max(
         max(stage["peak_rss_bytes"], stage.get("worker_peak_rss_bytes", 0))
@@ -580,6 +610,21 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
 def _insert_is_used(library: Mapping[str, Any]) -> bool:
     """Whether a library's insert size is used; that of single reads is only a default."""
     return library["kind"] not in ("single", "BAM") or library["insert"]["source"] == "given"
+
+
+def _pools_text(pools: Mapping[str, Any]) -> str:
+    """Say what each pool of workers did; the seconds are those of its tasks, summed."""
+    parts = []
+    for name in sorted(pools, reverse=True):
+        about = pools[name]
+        kernels = ""
+        if "kernel_ms" in about:
+            kernels = f", kernel {about['kernel']} {about['kernel_ms'] / 1000:.3f} s"
+        parts.append(
+            f"{name.upper()}: {about['contigs']:,} contigs in {about['partitions']:,} partitions, "
+            f"{about['seconds']:.2f} s{kernels}"
+        )
+    return "; ".join(parts)
 
 
 def _print_arrays(run: Any) -> None:

@@ -1,4 +1,8 @@
-"""Dask clusters: one on this machine, or one that runs already."""
+"""Dask clusters: one on this machine, or one that runs already.
+
+A cluster may have two pools of workers on one scheduler: GPU workers, each with a GPU of its own,
+and CPU workers, which see no GPU. The client makes no CUDA context.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,24 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlasm._version import __version__
+from dlasm.dispatch import CPU_POOL, GPU_POOL
+from dlasm.engines.choose import prepare
 from dlasm.errors import ClusterError, ParameterError
+from dlasm.gpus import GpuChoice, GpusAsked, choose_gpus
 from dlasm.tasks import THREADS_VARIABLE
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "add_cpu_workers",
+    "check_gpu_workers",
     "check_guard",
     "check_memory",
     "check_workers",
@@ -28,12 +37,17 @@ __all__ = [
     "cpu_pools",
     "dashboard_hint",
     "local_cluster",
+    "no_gpus_hint",
     "span",
     "usable_cpus",
+    "worker_pools",
 ]
 
-CPU_POOL = "cpu"
-"""Name of the pool of workers that run the CPU engine."""
+GPU_RESOURCE = "GPU"
+"""Dask resource by which GPU workers are known, as ``dask worker --resources GPU=1`` sets it."""
+
+GPU_PACKAGES = ("cupy", "dask_cuda", "cuda.bindings")
+"""Python packages that a cluster with GPU workers needs."""
 
 DASHBOARD_PORT = 8787
 """Port of the dashboard where it is free: Dask's own default."""
@@ -113,27 +127,34 @@ def local_cluster(
     workers: int | None = None,
     threads: int | None = None,
     *,
+    gpus: GpusAsked = None,
     dashboard: bool = True,
     memory_limit: str | int | None = None,
     quiet: bool = False,
 ) -> Iterator[Client]:
     """Start a Dask cluster on this machine; it ends with the ``with`` block.
 
-    Each worker is a process that runs one task at a time, with native threads inside.
+    Each worker is a process that runs one task at a time: one for each GPU, and CPU workers with
+    native threads inside. Where GPUs, their driver or the packages for them are not there, the CPU
+    workers do all, and a line says what is missing.
 
     Parameters
     ----------
     workers : int, optional
-        Worker processes; by default one for every four CPUs.
+        CPU worker processes; by default one for every four CPUs. 0, which needs GPUs: none.
     threads : int, optional
-        Native threads of each worker; by default the CPUs divided by the workers.
+        Native threads of each; by default the CPUs divided by the workers.
+    gpus : str, int or sequence, optional
+        ``"auto"`` (the default): every GPU that this process may use; ``"none"``; or GPUs by number
+        or UUID as ``nvidia-smi -L`` lists them, instances of a GPU (MIG) too: ``"0,1"``,
+        ``["GPU-84fd49f2-...", 1]``.
     dashboard : bool
         Whether to serve Dask's dashboard, on port 8787 or a free one.
     memory_limit : str or int, optional
         Memory of each worker, such as "8GB", above which it is restarted; by default Dask's, this
         machine's memory divided by the workers.
     quiet : bool
-        Whether not to print the address of the dashboard.
+        Whether not to print the address of the dashboard, nor why no GPU is used.
 
     Yields
     ------
@@ -143,41 +164,140 @@ def local_cluster(
     Raises
     ------
     ClusterError
-        If the cluster cannot be started.
+        If the cluster cannot be started, GPUs that were asked for are not there, or a worker has
+        another GPU than it was given.
+    ParameterError
+        If ``gpus`` is nothing that can be meant.
     """
     check_guard()
     if memory_limit is not None:
         check_memory(memory_limit)
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    cpus = usable_cpus()
-    workers = workers or max(1, cpus // CPUS_PER_WORKER)
-    threads = threads or max(1, cpus // workers)
+    chosen = choose_gpus(gpus, needs=GPU_PACKAGES)
+    if chosen.why_none and not quiet:
+        print(no_gpus_hint(chosen))
+    cpus = max(1, usable_cpus() - len(chosen.gpus))  # a GPU worker packs on a CPU of its own
+    if workers is None or (workers == 0 and not chosen.gpus):
+        workers = max(1, cpus // CPUS_PER_WORKER)
+    threads = threads or max(1, cpus // max(1, workers))
     port = DASHBOARD_PORT if dashboard and _is_free(DASHBOARD_PORT) else 0
-    try:
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            scheduler_port=0,
-            dashboard_address=f"127.0.0.1:{port}",
-            scheduler_kwargs={"dashboard": dashboard},
-            memory_limit=memory_limit or "auto",
-            silence_logs=logging.ERROR,
-            env={THREADS_VARIABLE: str(threads)},
-            preload=["dlasm.tasks"],  # for its dask_setup
-        )
-    except (OSError, RuntimeError, TimeoutError, ValueError) as error:
-        hint = f"\nIf it is started by a script: {GUARD}" if _may_lack_guard() else ""
-        raise ClusterError(
-            f"a cluster of {workers} workers cannot be started on this machine ({error}); "
-            f"workers=0 (--workers 0) does without one.{hint}"
-        ) from error
-    with cluster, Client(cluster) as client:
+    options: dict[str, Any] = {
+        "threads_per_worker": 1,
+        "processes": True,
+        "host": "127.0.0.1",
+        "scheduler_port": 0,
+        "dashboard_address": f"127.0.0.1:{port}",
+        "scheduler_kwargs": {"dashboard": dashboard},
+        "memory_limit": memory_limit or _memory_of_each(workers + len(chosen.gpus)),
+        "silence_logs": logging.ERROR,
+        "preload": ["dlasm.tasks"],  # for its dask_setup
+    }
+    with ExitStack() as stack:
+        try:
+            if chosen.gpus:
+                uuids = [gpu.uuid for gpu in chosen.gpus]
+                cluster = stack.enter_context(_start_gpu_workers(uuids, options))
+                add_cpu_workers(cluster, workers, threads)
+            else:
+                from distributed import LocalCluster
+
+                environment = {THREADS_VARIABLE: str(threads)}
+                cluster = LocalCluster(n_workers=workers, env=environment, **options)
+                stack.enter_context(cluster)
+            client = stack.enter_context(Client(cluster))
+        except Exception as error:  # dask-cuda and the driver have errors of their own
+            what = f"{len(chosen.gpus)} GPU and {workers} CPU" if chosen.gpus else str(workers)
+            without = 'gpus="none" (--gpus none) does without GPUs, ' if chosen.gpus else ""
+            hint = f"\nIf it is started by a script: {GUARD}" if _may_lack_guard() else ""
+            raise ClusterError(
+                f"a cluster of {what} workers cannot be started on this machine ({error}); "
+                f"{without}workers=0 (--workers 0) does without one.{hint}"
+            ) from error
+        if chosen.gpus:
+            _check_gpus(client, uuids)
         if dashboard and not quiet:
             print(dashboard_hint(client))
         yield client
+
+
+def no_gpus_hint(choice: GpuChoice) -> str:
+    """Return a line that says why no GPU is used."""
+    return f"no GPU is used: {choice.why_none}"
+
+
+def _memory_of_each(workers: int) -> int:
+    """Bytes of memory of each of the workers of a machine."""
+    from distributed.system import MEMORY_LIMIT
+
+    return int(MEMORY_LIMIT // max(1, workers))
+
+
+def _start_gpu_workers(uuids: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """Start a cluster with a worker for each GPU, which sees that one first."""
+    from dask_cuda import LocalCUDACluster
+
+    return LocalCUDACluster(
+        CUDA_VISIBLE_DEVICES=list(uuids), resources={GPU_RESOURCE: 1}, **options
+    )
+
+
+def add_cpu_workers(cluster: Any, workers: int, threads: int) -> None:
+    """Add workers that see no GPU to a cluster of GPU workers.
+
+    Parameters
+    ----------
+    cluster : distributed.SpecCluster
+        The cluster; what its workers are told, their logs' level among it, holds for these too.
+    workers, threads : int
+        Workers to add, and native threads of each.
+    """
+    options = dict(cluster.new_spec["options"])
+    for name in ("resources", "data", "plugins"):
+        options.pop(name, None)
+    preload = [each for each in options.pop("preload", []) if "dask_cuda" not in str(each)]
+    options.pop("preload_argv", None)
+    if preload:
+        options["preload"] = preload
+    options["env"] = {"CUDA_VISIBLE_DEVICES": "", THREADS_VARIABLE: str(threads)}
+    for number in range(workers):
+        cluster.worker_spec[f"cpu-{number}"] = {
+            "cls": cluster.new_spec["cls"],
+            "options": dict(options),
+        }
+    cluster.sync(cluster._correct_state)
+
+
+def _check_gpus(client: Client, uuids: Sequence[str]) -> None:
+    """Check that each GPU worker has the GPU that it was given, and no two have the same."""
+    addresses = list(worker_pools(client).get(GPU_POOL, {}))
+    answers = client.run(_own_gpu, workers=addresses, on_error="return")
+    wanted = {uuid.split("-", 1)[-1] for uuid in uuids}
+    for address, answer in answers.items():
+        if isinstance(answer, Exception):
+            raise ClusterError(
+                f"GPU worker {address} cannot use its GPU: {answer}; --gpus none does without"
+            )
+        given, found = answer
+        if given != found or found not in wanted:
+            raise ClusterError(
+                f"GPU worker {address} was given GPU {given} and has {found}; is another "
+                "program setting CUDA_VISIBLE_DEVICES?"
+            )
+        wanted.remove(found)
+    if wanted:
+        raise ClusterError(f"no worker came up for GPU {', '.join(sorted(wanted))}")
+
+
+def _own_gpu() -> tuple[str, str]:
+    """On a GPU worker: UUIDs, without what stands before them, of the GPU given and the one used.
+
+    Makes a CUDA context.
+    """
+    from dlasm.engines.gpu import prepare
+
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    return given.split("-", 1)[-1], prepare()
 
 
 @contextmanager
@@ -257,14 +377,41 @@ def _check_scheduler_file(path: Path) -> None:
         raise ClusterError(f"{path}: the address of the scheduler there is no text; is it damaged?")
 
 
-def cpu_pools(client: Client) -> dict[str, dict[str, int]]:
-    """Return the workers there are now, by pool: address to threads."""
+def worker_pools(client: Client, *, gpus: bool = True) -> dict[str, dict[str, int]]:
+    """Return the workers there are now, by pool: address to threads.
+
+    Workers with the resource ``GPU`` are the GPU pool, however they were started.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster.
+    gpus : bool
+        Whether to tell GPU workers apart; otherwise all are one CPU pool.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler is gone.
+    """
     try:
-        return {CPU_POOL: dict(client.nthreads())}
+        workers = client.scheduler_info(n_workers=-1)["workers"]
     except (OSError, RuntimeError) as error:
         raise ClusterError(
             f"the Dask scheduler is gone ({error}); continue with --resume"
         ) from error
+    pools: dict[str, dict[str, int]] = {GPU_POOL: {}, CPU_POOL: {}}
+    for address, about in workers.items():
+        is_gpu = gpus and (about.get("resources") or {}).get(GPU_RESOURCE, 0) > 0
+        pools[GPU_POOL if is_gpu else CPU_POOL][address] = about["nthreads"]
+    return {pool: members for pool, members in pools.items() if members}
+
+
+def cpu_pools(client: Client) -> dict[str, dict[str, int]]:
+    """Return the workers for what is done on CPUs: those of the CPU pool, all if it has none."""
+    pools = worker_pools(client)
+    members = pools.get(CPU_POOL) or pools.get(GPU_POOL)
+    return {CPU_POOL: members} if members else {}
 
 
 def check_workers(client: Client, work: Path) -> None:
@@ -296,6 +443,42 @@ def check_workers(client: Client, work: Path) -> None:
                 f"worker {address} does not see {work}; put the output on a file system that all "
                 "workers share"
             )
+
+
+def check_gpu_workers(client: Client, kernel: str) -> int:
+    """Make the engine of every GPU worker ready.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster.
+    kernel : str
+        The kernel that they will use.
+
+    Returns
+    -------
+    int
+        How many there are.
+
+    Raises
+    ------
+    ClusterError
+        If one cannot use its GPU, saying why: no CuPy, for instance.
+    """
+    addresses = list(worker_pools(client).get(GPU_POOL, {}))
+    if not addresses:
+        return 0
+    try:
+        answers = client.run(prepare, GPU_POOL, kernel=kernel, workers=addresses, on_error="return")
+    except (OSError, RuntimeError) as error:
+        raise ClusterError(f"the workers do not answer: {error}") from error
+    for address, answer in answers.items():
+        if isinstance(answer, Exception):
+            raise ClusterError(
+                f"worker {address} has the resource {GPU_RESOURCE} and cannot use a GPU: {answer}; "
+                f"start it without that resource, or give --gpus none"
+            )
+    return len(addresses)
 
 
 def _look(work: str) -> tuple[str, bool]:

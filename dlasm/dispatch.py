@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 import uuid
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -29,9 +30,25 @@ from dlasm.partition import Plan
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
 
-__all__ = ["PartitionSource", "SequenceSource", "Task", "TaskSource", "run_tasks"]
+__all__ = [
+    "CPU_POOL",
+    "GPU_POOL",
+    "PartitionSource",
+    "SequenceSource",
+    "Task",
+    "TaskSource",
+    "run_here",
+    "run_tasks",
+]
 
 log = logging.getLogger("dlasm")
+
+CPU_POOL, GPU_POOL = "cpu", "gpu"
+"""Names of the pools: what their workers compute with."""
+
+CPU_SHARE = 0.3
+"""A CPU worker takes a partition that takes it at most this part of the time that the GPUs need for
+all that is left; two of them may wait for it."""
 
 DEATHS_ALLOWED = 3
 """Workers that may die of a task before the run gives up."""
@@ -79,8 +96,14 @@ class Task:
 class TaskSource(Protocol):
     """Gives tasks to pools."""
 
-    def next(self, pool: str) -> Task | None:
-        """Return the task that ``pool`` should take next, None if there is none for it."""
+    def next(self, pool: str, pools: Mapping[str, int]) -> Task | None:
+        """Return the task that a worker of ``pool`` should take now, None if there is none for it.
+
+        ``pools`` says how many tasks each pool that has workers can run at a time.
+        """
+
+    def give_back(self, task: Task, pool: str, *, died: bool) -> None:
+        """Take a task back that a worker did not finish; ``died`` if it may have died of it."""
 
 
 class SequenceSource:
@@ -88,16 +111,25 @@ class SequenceSource:
 
     def __init__(self, tasks: Iterator[Task]) -> None:
         self._tasks = tasks
+        self._again: deque[Task] = deque()
 
-    def next(self, pool: str) -> Task | None:  # noqa: ARG002
+    def next(self, pool: str, pools: Mapping[str, int]) -> Task | None:  # noqa: ARG002
         """Return the next task."""
-        return next(self._tasks, None)
+        return self._again.popleft() if self._again else next(self._tasks, None)
+
+    def give_back(self, task: Task, pool: str, *, died: bool) -> None:  # noqa: ARG002
+        """Let any worker do it."""
+        self._again.append(task)
 
 
 class PartitionSource:
-    """Partitions of contigs: the largest of bin 3 first, then those of bin 2.
+    """Partitions of contigs, for GPUs and CPUs together or for either alone.
 
-    The long ones go first so that no worker is left with one at the end.
+    GPUs take bin 3, the largest first, then bin 2 from the large end, until all is done. CPUs take
+    bin 2 at the same time: the smallest until it is known how fast both are, then the largest that
+    they will have finished well before the GPUs could have done everything, so that nobody ever
+    waits for them. Where there are no GPUs, or no longer, the CPUs take everything, the long ones
+    first.
 
     Parameters
     ----------
@@ -112,13 +144,94 @@ class PartitionSource:
     def __init__(
         self, plan: Plan, missing: Sequence[int], make: Callable[[str, int], Task]
     ) -> None:
-        ordered = sorted(missing, key=lambda n: (-int(plan.bin[n]), -int(plan.work[n])))
-        self._waiting = deque(ordered)
+        self._plan = plan
         self._make = make
+        self._waiting: dict[int, list[int]] = {3: [], 2: []}  # by bin, the largest last
+        for number in sorted(missing, key=self._order):
+            self._waiting[self._bin(number)].append(number)
+        self._for_cpu: list[int] = []  # those of which a GPU worker died
+        self._out: dict[int, str] = {}  # pool of each partition that is being extended
+        self._done: dict[tuple[str, int], tuple[int, float]] = {}  # work and seconds by pool, bin
+        # work by bin that waits, or that GPUs have
+        self._left = {b: sum(map(self._size, numbers)) for b, numbers in self._waiting.items()}
 
-    def next(self, pool: str) -> Task | None:
-        """Return the task of the next partition."""
-        return self._make(pool, self._waiting.popleft()) if self._waiting else None
+    def __len__(self) -> int:
+        """Partitions that wait."""
+        return len(self._for_cpu) + sum(map(len, self._waiting.values()))
+
+    def next(self, pool: str, pools: Mapping[str, int]) -> Task | None:
+        """Return the task of the partition that a worker of ``pool`` should take now."""
+        number = self._take(pool, pools)
+        if number is None:
+            return None
+        self._out[number] = pool
+        if pool != GPU_POOL:
+            self._left[self._bin(number)] -= self._size(number)
+        return self._make(pool, number)
+
+    def give_back(self, task: Task, pool: str, *, died: bool) -> None:
+        """Let another worker do it: one of the CPU pool if a GPU worker died of it."""
+        number = task.number
+        self._out.pop(number, None)
+        if died and pool == GPU_POOL:
+            self._for_cpu.append(number)
+            return
+        if pool != GPU_POOL:
+            self._left[self._bin(number)] += self._size(number)
+        waiting = self._waiting[self._bin(number)]
+        waiting.append(number)
+        waiting.sort(key=self._order)
+
+    def finished(self, number: int, pool: str, seconds: float) -> None:
+        """Learn how long a partition took."""
+        if self._out.pop(number, None) == GPU_POOL:
+            self._left[self._bin(number)] -= self._size(number)
+        key = (pool, self._bin(number))
+        work, before = self._done.get(key, (0, 0.0))
+        self._done[key] = work + self._size(number), before + seconds
+
+    def _bin(self, number: int) -> int:
+        return int(self._plan.bin[number])
+
+    def _size(self, number: int) -> int:
+        return int(self._plan.work[number])
+
+    def _order(self, number: int) -> tuple[int, int]:
+        return self._size(number), -number
+
+    def _take(self, pool: str, pools: Mapping[str, int]) -> int | None:
+        many, few = self._waiting[3], self._waiting[2]
+        shared = pools.get(GPU_POOL) and pools.get(CPU_POOL)
+        if not shared or pool == GPU_POOL:
+            lists = (many, few) if shared else (self._for_cpu, many, few)
+            return next((numbers.pop() for numbers in lists if numbers), None)
+        if self._for_cpu:
+            return self._for_cpu.pop()
+        if not few:
+            return None
+        pace = self._pace(CPU_POOL, 2)
+        left = self._seconds_of_gpus(pools[GPU_POOL])
+        if pace is None or left is None:
+            return few.pop(0)
+        suits = bisect_right(few, CPU_SHARE * left * pace, key=self._size)
+        return few.pop(suits - 1) if suits else None
+
+    def _pace(self, pool: str, of_bin: int) -> float | None:
+        """Work that a worker of a pool does in a second, None while that is not known."""
+        work, seconds = self._done.get((pool, of_bin)) or self._done.get(
+            (pool, 5 - of_bin), (0, 0.0)
+        )
+        return work / seconds if work and seconds else None
+
+    def _seconds_of_gpus(self, gpus: int) -> float | None:
+        """How long GPUs would take for all that waits or that they have, None if unknown."""
+        seconds = 0.0
+        for of_bin, work in self._left.items():
+            pace = self._pace(GPU_POOL, of_bin)
+            if work and pace is None:
+                return None
+            seconds += work / (pace or 1.0)
+        return seconds / gpus
 
 
 @contextmanager
@@ -160,27 +273,16 @@ def run_tasks(
     DlasmError
         What a task raised.
     """
-    flying: dict[Future, tuple[Task, str]] = {}
+    flying: dict[Future, tuple[Task, str, str]] = {}
     run = uuid.uuid4().hex[:8]
     submitted = 0
-    again: deque[Task] = deque()
-    deaths: Counter[Task] = Counter()
-    exhausted: set[str] = set()
+    deaths: Counter[int] = Counter()
     tasks_per_thread = 2
     looked_at = 0.0
     members: Mapping[str, Mapping[str, int]] = {}
+    slots: dict[str, int] = {}
 
-    def take(pool: str) -> Task | None:
-        if again:
-            return again.popleft()
-        if pool not in exhausted:
-            task = source.next(pool)
-            if task is not None:
-                return task
-            exhausted.add(pool)
-        return None
-
-    def submit(task: Task, address: str) -> None:
+    def submit(task: Task, pool: str, address: str) -> None:
         nonlocal submitted
         future = client.submit(
             task.function,
@@ -191,42 +293,44 @@ def run_tasks(
             pure=False,
         )
         submitted += 1
-        flying[future] = (task, address)
+        flying[future] = (task, pool, address)
 
     def take_back(future: Future) -> None:
         """Let another worker do what a dead one had."""
-        task, address = flying.pop(future)
+        task, pool, address = flying.pop(future)
         log.warning("worker %s is gone; %s goes to another one", address, task)
         client.cancel([future], force=True)
-        if tasks_per_thread == 1:
-            deaths[task] += 1
-            if deaths[task] >= DEATHS_ALLOWED:
+        died = tasks_per_thread == 1
+        if died:
+            deaths[task.number] += 1
+            if deaths[task.number] >= DEATHS_ALLOWED:
                 raise _killed(task)
-        again.append(task)
+        source.give_back(task, pool, died=died)
 
     try:
         while True:
             if time.monotonic() - looked_at > POLL_SECONDS:
                 members = _wait_for_workers(pools)
                 looked_at = time.monotonic()
+                slots = {pool: sum(workers.values()) for pool, workers in members.items()}
                 alive = {address for workers in members.values() for address in workers}
-                lost = [f for f, (_, address) in flying.items() if address not in alive]
+                lost = [f for f, (_, _, address) in flying.items() if address not in alive]
                 for future in lost:
                     take_back(future)
                 if lost:
                     tasks_per_thread = 1
-            load = Counter(address for _, address in flying.values())
+            load = Counter(address for _, _, address in flying.values())
             for pool, workers in members.items():
                 # one each before the second for any
                 for depth in range(tasks_per_thread):
                     for address, threads in workers.items():
                         while load[address] < (depth + 1) * threads:
-                            following = take(pool)
+                            following = source.next(pool, slots)
                             if following is None:
                                 break
-                            submit(following, address)
+                            submit(following, pool, address)
                             load[address] += 1
-            if not flying and not again:
+            if not flying:
                 return
             for future in _finished(list(flying)):
                 try:
@@ -241,7 +345,7 @@ def run_tasks(
         if flying:
             with suppress(asyncio.CancelledError, CancelledError, OSError, RuntimeError):
                 client.cancel(list(flying), force=True)
-            _wait_until_idle(client, {address for _, address in flying.values()}, run)
+            _wait_until_idle(client, {address for _, _, address in flying.values()}, run)
 
 
 def _wait_until_idle(client: Client, addresses: set[str], run: str) -> None:
@@ -267,6 +371,76 @@ def _wait_until_idle(client: Client, addresses: set[str], run: str) -> None:
 def _count_active(run: str, dask_worker: Worker) -> int:
     """On a worker: how many tasks of a run are running."""
     return sum(str(key).endswith(run) for key in list(dask_worker.active_keys))
+
+
+def run_here(
+    source: PartitionSource,
+    pools: Mapping[str, Sequence[Mapping[str, Any]]],
+    on_result: Callable[[Any], None],
+) -> None:
+    """Run all tasks of a source in this process: a thread for each worker of a pool.
+
+    Parameters
+    ----------
+    source : PartitionSource
+        The tasks.
+    pools : mapping
+        Of each pool, more keyword arguments for each of its workers.
+    on_result : callable
+        Called with what each task returned, by one thread at a time.
+
+    Raises
+    ------
+    DlasmError
+        What a task raised; those under way are finished first.
+    """
+    slots = {pool: len(workers) for pool, workers in pools.items() if workers}
+    changed = threading.Condition()
+    running = 0
+    failed: list[BaseException] = []
+
+    def next_task(pool: str) -> Task | None:
+        """Wait for a task, None when there will be none."""
+        nonlocal running
+        with changed:
+            while not failed:
+                task = source.next(pool, slots)
+                if task is not None:
+                    running += 1
+                    return task
+                if not len(source) and not running:
+                    break
+                changed.wait()
+            return None
+
+    def work(pool: str, more: Mapping[str, Any]) -> None:
+        nonlocal running
+        try:
+            while (task := next_task(pool)) is not None:
+                result = task.function(*task.args, **task.kwargs, **more)
+                with changed:
+                    running -= 1
+                    on_result(result)
+                    changed.notify_all()
+        except BaseException as error:  # told to the caller below
+            with changed:
+                failed.append(error)
+                changed.notify_all()
+
+    workers = [(pool, more) for pool in sorted(slots) for more in pools[pool]]
+    others = [threading.Thread(target=work, args=each, daemon=True) for each in workers[1:]]
+    for thread in others:
+        thread.start()
+    try:
+        if workers:
+            work(*workers[0])
+        for thread in others:
+            thread.join()
+    except BaseException as error:  # an interrupt
+        failed.insert(0, error)
+        raise
+    if failed:
+        raise failed[0]
 
 
 class _LostError(Exception):

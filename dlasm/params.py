@@ -11,9 +11,11 @@ __all__ = [
     "BIN_LIMIT",
     "DEFAULT_INSERT",
     "DEFAULT_K",
+    "DEFAULT_KERNEL",
     "DUMP_WALK_LIMIT",
     "FASTA_QUALITY",
     "HIGH_QUALITY",
+    "KERNELS",
     "K_MAX",
     "K_MIN",
     "K_SHIFT",
@@ -68,6 +70,13 @@ DUMP_WALK_LIMIT = 613
 
 MAX_WALK_LIMIT = 1_000_000
 """Largest walk limit, bases."""
+
+KERNELS = ("v1", "v2", "fast")
+"""Kernels of the GPU engine: a thread or a warp builds a k-mer table (Awan et al. SC'21, sections
+3.2 to 3.4), or walks by cursors without one. All give the same bytes."""
+
+DEFAULT_KERNEL = "fast"
+"""The kernel to use: the others are there to be compared with."""
 
 OUTCOMES = (
     "",

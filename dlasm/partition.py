@@ -17,6 +17,9 @@ __all__ = ["PARTITION_BYTES", "Plan", "assign_bins", "plan_partitions"]
 PARTITION_BYTES = 32 << 20
 """Packed bytes that a partition aims at: much longer work than a task's overhead."""
 
+GRADES = 5
+"""Sizes of pieces where CPUs and GPUs share a bin, each half of the one before."""
+
 END_BYTES = 64
 """Work of an end beside its reads, as packed bytes: its tail, offsets and results."""
 
@@ -74,6 +77,20 @@ def assign_bins(candidates: np.ndarray, bin_limit: int = BIN_LIMIT) -> np.ndarra
     return (1 + (most > 0) + (most >= bin_limit)).astype(np.uint8)
 
 
+def _sizes(total: int, target: int, grades: int) -> np.ndarray:
+    """Sizes of pieces of about ``target``; of half of it in each of the following grades.
+
+    The first grade has half of all, the next one a quarter, and so on; the last one has what is
+    left.
+    """
+    sizes = []
+    for grade in range(grades):
+        share = total / 2 ** min(grade + 1, grades - 1)
+        pieces = max(1, round(share * 2**grade / target))
+        sizes.append(np.full(pieces, share / pieces))
+    return np.concatenate(sizes)
+
+
 def plan_partitions(
     bins: np.ndarray,
     candidates: np.ndarray,
@@ -82,6 +99,7 @@ def plan_partitions(
     max_reads: int = MAX_READS,
     partition_bytes: int = PARTITION_BYTES,
     at_least: int = 1,
+    graded: bool = False,
 ) -> Plan:
     """Cut each bin into consecutive pieces of balanced work.
 
@@ -98,6 +116,8 @@ def plan_partitions(
         Packed bytes that a partition aims at; a contig is never cut.
     at_least : int
         Partitions wanted in all (a few per worker), as far as there are contigs.
+    graded : bool
+        Cut bin 2 in ever smaller pieces, so that workers of very different speed can share it.
 
     Returns
     -------
@@ -116,10 +136,11 @@ def plan_partitions(
         if not len(contigs):
             continue
         until = np.cumsum(work[contigs])
-        pieces = min(len(contigs), max(1, round(int(until[-1]) / target)))
+        sizes = _sizes(int(until[-1]), target, GRADES if graded and number == 2 else 1)
         # a piece ends with the contig that reaches its share of the work
-        share = until[-1] * np.arange(1, pieces, dtype=np.float64) / pieces
-        cuts = np.unique(np.concatenate([np.searchsorted(until, share) + 1, [len(contigs)]]))
+        share = np.cumsum(sizes)[:-1]
+        cuts = np.minimum(np.searchsorted(until, share) + 1, len(contigs))
+        cuts = np.unique(np.append(cuts, len(contigs)))
         starts.append(begin + cuts)
         numbers.append(np.full(len(cuts), number, dtype=np.uint8))
         works.append(np.diff(until[cuts - 1], prepend=0))

@@ -18,30 +18,36 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from dlasm import params as defaults
 from dlasm._version import __version__
-from dlasm.atomic import whole_file, whole_folder, write_json
+from dlasm.atomic import drop_folder, whole_file, whole_folder, write_json
+from dlasm.dispatch import CPU_POOL, GPU_POOL, PartitionSource, Task, run_here, run_tasks
+from dlasm.engines.choose import prepare
 from dlasm.errors import (
     AlignmentsError,
     CandidatesError,
     ContigsError,
     DlasmError,
+    EngineError,
     InputError,
     ParameterError,
     ReadsError,
     ResourceError,
     StoreError,
 )
+from dlasm.gpus import GpuChoice, GpusAsked, choose_gpus, parse_gpus
 from dlasm.params import WalkParams, walk_limit_from_insert
 from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
 from dlasm.report import (
@@ -54,7 +60,7 @@ from dlasm.report import (
 )
 from dlasm.runs import write_run_file
 from dlasm.state import RunFolder, identify_input, read_state
-from dlasm.store import finalise, has_partition, open_results
+from dlasm.store import begin_store, finalise, has_partition, open_results
 from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
 from dlasm.work import (
     RunFiles,
@@ -88,12 +94,18 @@ than the reach of nearly all short-read libraries, which otherwise must be mappe
 SMALL_BYTES = 2 << 30
 """Input files up to which no cluster is started by itself."""
 
+GPU_BYTES = 1 << 30
+"""Input files from which a GPU is used by itself: it takes a second to start, and the CPU engine
+extends what is in smaller files in less."""
+
 SMALL_CPUS = 8
 """CPUs up to which threads of one process do better than a local cluster."""
 
 PARTITIONS_PER_WORKER = 4
 
 log = logging.getLogger("dlasm")
+
+_Item = TypeVar("_Item")
 
 
 # -- the public functions --------------------------------------------------------------------------
@@ -119,6 +131,8 @@ def extend(
     client: Client | None = None,
     workers: int | str = "auto",
     threads: int | None = None,
+    gpus: GpusAsked = None,
+    kernel: str = defaults.DEFAULT_KERNEL,
     worker_memory: str | None = None,
     dashboard: bool = True,
     partition_bytes: int = PARTITION_BYTES,
@@ -169,6 +183,13 @@ def extend(
         ``"auto"``: 0 unless the input is large and the machine has many CPUs.
     threads : int, optional
         Native threads of a task; by default the CPUs divided by the workers.
+    gpus : str, int or sequence, optional
+        ``"auto"`` (the default): the GPU workers of ``client``; without one, GPUs of this machine
+        if there are any and the input is large enough to gain from one. ``"none"``; or GPUs of this
+        machine by number or UUID, as in :func:`dlasm.local_cluster`. Does not change the result.
+    kernel : str
+        Kernel of the GPU engine: ``"fast"``, or ``"v1"`` or ``"v2"`` to compare it with. Does not
+        change the result.
     worker_memory : str, optional
         Memory of each worker of a cluster that this starts, such as ``"8GB"``.
     dashboard : bool
@@ -201,7 +222,10 @@ def extend(
     ResumeError
         If the run to resume was begun with other options or inputs.
     ClusterError
-        If a cluster cannot be started, or loses its workers.
+        If a cluster cannot be started, or loses its workers; or GPUs that were asked for are not
+        there.
+    EngineError
+        If a GPU fails.
     ResourceError
         If disk or memory run out; the run can be resumed.
     """
@@ -243,8 +267,22 @@ def extend(
         from dlasm.cluster import check_memory
 
         check_memory(worker_memory)
+    asked = parse_gpus(gpus)
+    if kernel not in defaults.KERNELS:
+        raise ParameterError(
+            f"kernel is {kernel!r}; there are {', '.join(map(repr, defaults.KERNELS))}"
+        )
+    if client is not None and isinstance(asked, list):
+        raise ParameterError(
+            "GPUs were named for a cluster that runs, whose workers have theirs; give 'auto' or "
+            "'none'"
+        )
     inputs = options.identify()
     _refuse_inputs_in(output, inputs)
+    count = _choose_workers(workers, inputs) if client is None else 0
+    chosen = GpuChoice([])
+    if client is None:
+        chosen = _choose_gpus(asked, inputs, cluster=bool(count))
     progress = progress or Progress()
     folder = RunFolder.prepare(
         output,
@@ -268,13 +306,22 @@ def extend(
             progress.note(f"{folder.path}: is finished already; {left}")
             folder.finish()
             return Run(folder.path)
+        devices: list[str] = []
         if client is None:
-            count = _choose_workers(workers, inputs)
+            if chosen.why_none:
+                progress.note(f"no GPU is used: {chosen.why_none}")
+                log.info("no GPU is used: %s", chosen.why_none)
+            devices = [gpu.uuid for gpu in chosen.gpus]
             if count:
                 from dlasm.cluster import dashboard_hint, local_cluster
 
                 cluster = local_cluster(
-                    count, threads, dashboard=dashboard, memory_limit=worker_memory, quiet=True
+                    count,
+                    threads,
+                    gpus=devices or "none",
+                    dashboard=dashboard,
+                    memory_limit=worker_memory,
+                    quiet=True,
                 )
                 try:
                     client = stack.enter_context(cluster)
@@ -285,8 +332,16 @@ def extend(
                 threads = None  # the workers know theirs
                 if dashboard:
                     progress.note(dashboard_hint(client))
+        pools = _Pools(
+            client,
+            threads,
+            gpus=asked != "none",
+            devices=[] if client is not None else devices,
+            named=isinstance(asked, list),
+            kernel=kernel,
+        )
         with _explained(folder):
-            _Stages(folder, options, progress, client, threads, partition_bytes).run()
+            _Stages(folder, options, progress, pools, partition_bytes).run()
         return Run(folder.path)
 
 
@@ -645,6 +700,21 @@ def _choose_workers(workers: int | str, inputs: Iterable[Mapping[str, Any]]) -> 
     return cpus // CPUS_PER_WORKER if size > SMALL_BYTES and cpus > SMALL_CPUS else 0
 
 
+def _choose_gpus(
+    asked: str | list[str], inputs: Iterable[Mapping[str, Any]], *, cluster: bool
+) -> GpuChoice:
+    """GPUs of this machine for a run without a client; none by itself for a small input."""
+    size = sum(about.get("size", 0) for about in inputs)
+    if asked == "auto" and size < GPU_BYTES:
+        return GpuChoice([])
+    from dlasm.cluster import GPU_PACKAGES
+
+    chosen = choose_gpus(asked, needs=GPU_PACKAGES if cluster else ("cupy", "cuda.bindings"))
+    if cluster or chosen.asked:
+        return chosen
+    return replace(chosen, gpus=chosen.gpus[:1])  # more take longer to start than they save
+
+
 # -- errors and log --------------------------------------------------------------------------------
 
 
@@ -737,6 +807,23 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         raise
 
 
+def _in_background(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+    """Call a function in a thread of its own."""
+    executor = ThreadPoolExecutor(1)
+    started = executor.submit(function, *args, **kwargs)
+    executor.shutdown(wait=False)
+    return started
+
+
+def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Make the next item in a thread while one is used."""
+    with ThreadPoolExecutor(1) as maker:
+        following = maker.submit(next, items, None)
+        while (item := following.result()) is not None:
+            following = maker.submit(next, items, None)
+            yield item
+
+
 def _system_error(error: BaseException) -> OSError | None:
     """Return the error of the system, not of the input, that an error comes from, if it does."""
     cause: BaseException | None = error
@@ -759,6 +846,44 @@ def _is_file_size_limited() -> bool:
 # -- the stages ------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Pools:
+    """Who computes.
+
+    Attributes
+    ----------
+    client : distributed.Client or None
+        Of the cluster; without one this process does everything.
+    threads : int or None
+        Native threads of a task, if given.
+    gpus : bool
+        Whether GPU workers of the cluster are used as such.
+    devices : list of str
+        UUIDs of the GPUs of this process, without a cluster.
+    named : bool
+        Whether these GPUs were asked for by number or UUID.
+    kernel : str
+        Kernel of the GPU engine.
+    """
+
+    client: Client | None
+    threads: int | None
+    gpus: bool
+    devices: list[str]
+    named: bool
+    kernel: str
+
+    def workers(self) -> dict[str, int]:
+        """Return how many tasks run at a time, by pool."""
+        if self.client is None:
+            here = {GPU_POOL: len(self.devices), CPU_POOL: 1}
+            return {pool: count for pool, count in here.items() if count}
+        from dlasm.cluster import worker_pools
+
+        members = worker_pools(self.client, gpus=self.gpus)
+        return {pool: sum(workers.values()) for pool, workers in members.items()}
+
+
 class _Stages:
     """The stages of one run."""
 
@@ -767,39 +892,67 @@ class _Stages:
         folder: RunFolder,
         options: _Options,
         progress: Progress,
-        client: Client | None,
-        threads: int | None,
+        pools: _Pools,
         partition_bytes: int,
     ) -> None:
         self.folder = folder
         self.work = folder.work
         self.options = options
         self.progress = progress
-        self.client = client
-        self.threads = threads
+        self.pools = pools
+        self.client = pools.client
+        self.threads = pools.threads
         self.partition_bytes = partition_bytes
         self.worker_peak = 0
         self.paf_index = self.work / "paf"
         self.placer: Aligner | PafPlacer | None = None
+        self.begun: Future[Path] | None = None  # the store of results
+        # both take a while on a busy machine, and are needed at the end
+        self.versions = _in_background(_versions)
+        _in_background(import_module, "zarr")
 
     def run(self) -> None:
         """Do what is left to do."""
         self.work.mkdir(exist_ok=True)
         if self.client is not None:
-            from dlasm.cluster import check_workers
+            from dlasm.cluster import check_gpu_workers, check_workers
 
             check_workers(self.client, self.work)
-        self._stage("contigs", self._contigs)
-        self._stage("candidates", self._candidates)
-        self._stage("plan", self._plan)
-        if self.folder.stage("results") is None and self._missing_partitions():
-            self.folder.state["stages"].pop("extend", None)
-        self._stage("extend", self._extend)
-        self._stage("results", self._results)
-        self._stage("report", self._report)
-        self._write_summary()
-        self.folder.finish()
-        log.info("finished")
+            if self.pools.gpus:
+                check_gpu_workers(self.client, self.pools.kernel)
+        starting = {
+            uuid: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=uuid)
+            for uuid in self.pools.devices
+        }
+        try:
+            self._stage("contigs", self._contigs)
+            self._stage("candidates", self._candidates)
+            self._stage("plan", self._plan)
+            if self.folder.stage("results") is None and self._missing_partitions():
+                self.folder.state["stages"].pop("extend", None)
+            for uuid, started in starting.items():
+                self._await_gpu(uuid, started)
+            self._stage("extend", self._extend)
+            self._stage("results", self._results)
+            self._stage("report", self._report)
+            self._write_summary()
+            self.folder.finish()
+            log.info("finished")
+        finally:
+            wait([*starting.values(), *([self.begun] if self.begun else [])])
+            if self.begun and self.begun.exception() is None:
+                drop_folder(self.begun.result())  # unless it is finished
+
+    def _await_gpu(self, uuid: str, started: Future[None]) -> None:
+        """Wait for a GPU of this process; go on without one that nobody asked for by name."""
+        try:
+            started.result()
+        except EngineError as error:
+            if self.pools.named:
+                raise
+            self.pools.devices.remove(uuid)
+            self.progress.note(f"no GPU is used: {error}")
+            log.warning("no GPU is used: %s", error)
 
     def _stage(self, name: str, function: Any) -> None:
         """Run a stage unless it is done, and record how it went."""
@@ -861,7 +1014,7 @@ class _Stages:
         def pieces() -> Iterator[Contigs]:
             nonlocal reads
             chunks = iter_dump(path, phred_offset=self.options.phred, threads=self._native_threads)
-            for number, chunk in enumerate(chunks):
+            for number, chunk in enumerate(_one_ahead(chunks)):
                 run = folder / f"{number:07d}.run"
                 write_run_file(run, chunk.run)
                 runs.append(run)
@@ -1040,7 +1193,7 @@ class _Stages:
     ) -> None:
         """Spool batches, a bounded number at a time, and let workers map them."""
         from dlasm.cluster import cpu_pools, span
-        from dlasm.dispatch import SequenceSource, Task, run_tasks
+        from dlasm.dispatch import SequenceSource
 
         spool = self.work / "spool"
         spool.mkdir(exist_ok=True)
@@ -1175,14 +1328,21 @@ class _Stages:
         counts = count_candidates(runs, about["reach"], len(contigs))
         words = packed_words_per_end(runs, about["reach"], len(contigs))
         bins = assign_bins(counts, self.options.bin_limit)
-        workers = sum(self.client.nthreads().values()) if self.client is not None else 0
+        workers = self.pools.workers()
+        gpus = workers.get(GPU_POOL, 0)
+        shared = bool(gpus and workers.get(CPU_POOL))
+        if gpus:  # they do most of it, whatever the number of CPUs
+            sharing = gpus if gpus > 1 else 0
+        else:
+            sharing = 0 if self.client is None else sum(workers.values())
         plan = plan_partitions(
             bins,
             counts,
             words,
             max_reads=self.options.max_reads,
             partition_bytes=self.partition_bytes,
-            at_least=PARTITIONS_PER_WORKER * workers,
+            at_least=PARTITIONS_PER_WORKER * sharing,
+            graded=shared,
         )
         write_job(
             self.work,
@@ -1213,15 +1373,16 @@ class _Stages:
         reused = len(job.plan) - len(missing)
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
+        if self.begun is None:  # beside the extension, which leaves processors to it now and then
+            self.begun = _in_background(
+                begin_store,
+                self.folder.path / "results.zarr",
+                job.contigs,
+                job.depth,
+                self._attributes(),
+            )
         self.progress.stage("extend", int(np.diff(job.plan.start)[missing].sum()), "contigs")
-        if self.client is None:
-            for number in sorted(missing, key=lambda n: -int(job.plan.work[n])):
-                result = extend_task(str(self.work), number, threads=self._native_threads)
-                self.progress.advance(result["contigs"])
-            return {"reused_partitions": reused}
-
-        from dlasm.cluster import cpu_pools, span
-        from dlasm.dispatch import PartitionSource, Task, run_tasks
+        pools: dict[str, dict[str, Any]] = {}
 
         def make(pool: str, number: int) -> Task:
             return Task(
@@ -1229,17 +1390,50 @@ class _Stages:
                 number,
                 extend_task,
                 (str(self.work), number),
-                {"engine": pool, "threads": self.threads},
+                {
+                    "engine": pool,
+                    "threads": self._native_threads if self.client is None else self.threads,
+                    "kernel": self.pools.kernel,
+                },
             )
 
         def done(result: Mapping[str, Any]) -> None:
-            self.worker_peak = max(self.worker_peak, result["peak_rss"])
+            pool = result["pool"]
+            source.finished(result["partition"], pool, result["seconds"])
+            about = pools.setdefault(pool, {"contigs": 0, "partitions": 0, "seconds": 0.0})
+            taken = {key: result[key] for key in ("contigs", "seconds")}
+            for name, value in {**taken, "partitions": 1, **result["figures"]}.items():
+                about[name] = about.get(name, 0) + value
+            log.info(
+                "extend %s: partition %d of bin %d, %d contigs, %.3f s",
+                pool,
+                result["partition"],
+                job.plan.bin[result["partition"]],
+                result["contigs"],
+                result["seconds"],
+            )
             self.progress.advance(result["contigs"])
+            if self.client is not None:
+                self.worker_peak = max(self.worker_peak, result["peak_rss"])
 
-        with span("extend"):
-            source = PartitionSource(job.plan, missing, make)
-            run_tasks(self.client, source, partial(cpu_pools, self.client), done)
-        return {"reused_partitions": reused}
+        source = PartitionSource(job.plan, missing, make)
+        if self.client is None:
+            here: dict[str, list[dict[str, Any]]] = {CPU_POOL: [{}]}
+            here[GPU_POOL] = [{"gpu": uuid} for uuid in self.pools.devices]
+            run_here(source, here, done)
+        else:
+            from dlasm.cluster import span, worker_pools
+
+            members = partial(worker_pools, self.client, gpus=self.pools.gpus)
+            with span("extend"):
+                run_tasks(self.client, source, members, done)
+        if GPU_POOL in pools:
+            pools[GPU_POOL]["kernel"] = self.pools.kernel
+        for about in pools.values():
+            for name in ("seconds", "kernel_ms"):
+                if name in about:
+                    about[name] = round(about[name], 3)
+        return {"reused_partitions": reused, "pools": pools}
 
     # results and report
 
@@ -1255,21 +1449,42 @@ class _Stages:
             job.depth,
             job.bins,
             job.candidates,
-            {
-                "parameters": self._parameters(),
-                "inputs": self.folder.state["inputs"],
-                "versions": {"dlasm": __version__},
-            },
+            self._attributes(),
             self.progress.advance,
+            begun=self.begun.result() if self.begun else None,
         )
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return what the store of results says of its making."""
+        return {
+            "parameters": self._parameters(),
+            "inputs": self.folder.state["inputs"],
+            "versions": {"dlasm": __version__},
+        }
 
     def _report(self) -> dict[str, Any]:
         """Write the extended contigs, the table of ends and the figures."""
         results = open_results(self.folder.path / "results.zarr")
         self.progress.stage("report", 2 * len(results), "rows")
-        write_fasta(self.folder.path / "extended.fasta", results, self.progress.advance)
-        write_extensions(self.folder.path / "extensions.tsv", results, self.progress.advance)
-        return {"figures": figures(results)}
+        files = {"extended.fasta": write_fasta, "extensions.tsv": write_extensions}
+        lock = Lock()
+
+        def advance(rows: int) -> None:
+            with lock:
+                self.progress.advance(rows)
+
+        # each waits for the disk at its end
+        writing = [
+            _in_background(write, self.folder.path / name, results, advance, self._native_threads)
+            for name, write in files.items()
+        ]
+        try:
+            about = figures(results)
+        finally:
+            wait(writing)
+        for written in writing:
+            written.result()
+        return {"figures": about}
 
     def _record(self, name: str) -> dict[str, Any]:
         """Return what a finished stage left in the state."""
@@ -1310,12 +1525,13 @@ class _Stages:
             "libraries": about["libraries"],
             "warnings": about["warnings"],
             "partitions": self._record("plan")["partitions"],
+            "pools": self._record("extend").get("pools", {}),
             "stages": {
                 name: {key: stage[key] for key in measured if key in stage}
                 for name, stage in state["stages"].items()
             },
             "inputs": state["inputs"],
-            "versions": _versions(),
+            "versions": self.versions.result(),
         }
         write_json(self.folder.path / "summary.json", summary)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import dlasm.io._text as _text
 from dlasm.arrays import SIDES
 from dlasm.atomic import whole_file
 from dlasm.params import OUTCOMES
@@ -53,6 +55,7 @@ def write_fasta(
     path: str | os.PathLike[str],
     results: Results,
     advance: Callable[[int], None] = lambda _contigs: None,
+    threads: int = 1,
 ) -> None:
     """Write the extended contigs, in input order.
 
@@ -68,39 +71,23 @@ def write_fasta(
         The store.
     advance : callable
         Told how many contigs were written.
+    threads : int
+        Native threads.
     """
 
     def text(block: Block) -> np.ndarray:
-        n = len(block)
-        lengths = np.diff(block.walk_offsets).reshape(n, 2)
-        outcome = block.outcome.reshape(n, 2)
-        header = _join(
-            [
-                _constant(b">", n),
-                (block.name_values, np.diff(block.name_offsets)),
-                _constant(b" left=", n),
-                _integers(lengths[:, 0]),
-                _constant(b" right=", n),
-                _integers(lengths[:, 1]),
-                _constant(b" left_reason=", n),
-                _names(OUTCOMES, outcome[:, 0]),
-                _constant(b" right_reason=", n),
-                _names(OUTCOMES, outcome[:, 1]),
-                _constant(b" depth=", n),
-                *_two_decimals(block.depth),
-                _constant(b"\n", n),
-            ]
+        return _text.fasta(
+            block.name_values,
+            block.name_offsets,
+            block.bases,
+            block.offsets,
+            block.depth,
+            block.walk_values,
+            block.walk_offsets,
+            block.outcome,
+            OUTCOMES,
+            threads,
         )
-        is_right = np.repeat(np.tile(np.array([False, True]), n), lengths.ravel())
-        return _join(
-            [
-                header,
-                (block.walk_values[~is_right], lengths[:, 0]),
-                (block.bases, np.diff(block.offsets)),
-                (block.walk_values[is_right], lengths[:, 1]),
-                _constant(b"\n", n),
-            ]
-        )[0]
 
     _write_blocks(Path(path), results, b"", text, advance, with_bases=True)
 
@@ -109,6 +96,7 @@ def write_extensions(
     path: str | os.PathLike[str],
     results: Results,
     advance: Callable[[int], None] = lambda _contigs: None,
+    threads: int = 1,
 ) -> None:
     """Write a tab-separated row per contig end, in input order, left before right.
 
@@ -122,22 +110,23 @@ def write_extensions(
         The store.
     advance : callable
         Told how many contigs were written.
+    threads : int
+        Native threads.
     """
 
     def text(block: Block) -> np.ndarray:
-        n = len(block)
-        tab = _constant(b"\t", 2 * n)
-        columns = [
-            _repeated((block.name_values, np.diff(block.name_offsets)), 2),
-            _names(SIDES, np.tile(np.arange(2), n)),
-            _integers(np.diff(block.walk_offsets)),
-            _integers(block.k),
-            _names(OUTCOMES, block.outcome),
-            _integers(block.candidates),
-            _integers(np.repeat(block.bin, 2)),
-        ]
-        parts = [part for column in columns for part in (column, tab)]
-        return _join([*parts[:-1], _constant(b"\n", 2 * n)])[0]
+        return _text.extensions(
+            block.name_values,
+            block.name_offsets,
+            block.walk_offsets,
+            block.k,
+            block.outcome,
+            block.candidates,
+            block.bin,
+            SIDES,
+            OUTCOMES,
+            threads,
+        )
 
     header = b"contig\tside\tbases\tk\toutcome\tcandidates\tbin\n"
     _write_blocks(Path(path), results, header, text, advance, with_bases=False)
@@ -288,11 +277,17 @@ def _write_blocks(
     with_bases: bool,
 ) -> None:
     """Write a file block by block; it takes its name when it is whole."""
-    with whole_file(path, sync=True) as file:
+    with whole_file(path, sync=True) as file, ThreadPoolExecutor(1) as writer:
         file.write(header)
+        written: Future[int] | None = None
         for block in results.blocks(with_bases=with_bases):
-            file.write(text(block).data)
+            rows = text(block)
+            if written:  # while the next rows were made
+                written.result()
+            written = writer.submit(file.write, rows.data)
             advance(len(block))
+        if written:
+            written.result()
 
 
 def _join(columns: Sequence[Ragged]) -> Ragged:
@@ -306,57 +301,6 @@ def _join(columns: Sequence[Ragged]) -> Ragged:
         # rows of a column come in order, so they fill its places from the first to the last
         values[which == number] = column[0]
     return values, lengths.sum(axis=1)
-
-
-def _constant(text: bytes, n: int) -> Ragged:
-    """Return ``n`` rows of the same text."""
-    return np.tile(np.frombuffer(text, dtype=np.uint8), n), np.full(n, len(text), dtype=np.int64)
-
-
-def _integers(values: np.ndarray) -> Ragged:
-    """Return whole numbers in decimal, a row each."""
-    fixed = np.ascontiguousarray(values, dtype=np.int64).astype("S20")
-    digits = fixed.view(np.uint8).reshape(len(fixed), 20)
-    used = digits != 0
-    return digits[used], used.sum(axis=1)
-
-
-def _two_decimals(values: np.ndarray) -> list[Ragged]:
-    """Return columns that together say numbers of at least 0 with two decimals."""
-    # beyond 9e15 a float64 has no decimals, and no depth is
-    hundredths = np.rint(np.minimum(values, 9e15) * 100).astype(np.int64)
-    digits = hundredths % 100
-    decimals = np.stack([digits // 10, digits % 10], axis=1) + ord("0")
-    two = np.full(len(values), 2, dtype=np.int64)
-    return [
-        _integers(hundredths // 100),
-        _constant(b".", len(values)),
-        (decimals.astype(np.uint8).ravel(), two),
-    ]
-
-
-def _names(names: Sequence[str], codes: np.ndarray) -> Ragged:
-    """Return the name of each code, a row each."""
-    encoded = [name.encode() for name in names]
-    sizes = np.array([len(name) for name in encoded], dtype=np.int64)
-    starts = np.cumsum(sizes) - sizes
-    lengths = sizes[codes]
-    values = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    return values[_positions(starts[codes], lengths)], lengths
-
-
-def _repeated(column: Ragged, times: int) -> Ragged:
-    """Return each row several times."""
-    values, lengths = column
-    starts = np.repeat(np.cumsum(lengths) - lengths, times)
-    lengths = np.repeat(lengths, times)
-    return values[_positions(starts, lengths)], lengths
-
-
-def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the indices of pieces that begin at ``starts``, one piece after the other."""
-    before = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
 
 
 def _all_names(results: Results) -> Ragged:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlasm.errors import StoreError
+from dlasm.params import DEFAULT_KERNEL
 from dlasm.work import folder_version, open_batch, open_contigs, open_job
 
 if TYPE_CHECKING:
@@ -162,7 +163,13 @@ def recruit_task(
 
 
 def extend_task(
-    work: str, number: int, *, engine: str = "cpu", threads: int | None = None
+    work: str,
+    number: int,
+    *,
+    engine: str = "cpu",
+    threads: int | None = None,
+    kernel: str = DEFAULT_KERNEL,
+    gpu: str | None = None,
 ) -> dict[str, Any]:
     """Extend the contigs of one partition and write what was found.
 
@@ -173,14 +180,19 @@ def extend_task(
     number : int
         Number of the partition.
     engine : str
-        Name of the engine.
+        Name of the engine, which is that of the pool.
     threads : int, optional
         Native threads.
+    kernel : str
+        Kernel of the GPU engine.
+    gpu : str, optional
+        UUID of the GPU; the current one of this process if not given.
 
     Returns
     -------
     dict
-        ``partition``, ``contigs``, ``walk_bases``, ``seconds``, ``peak_rss`` (bytes).
+        ``partition``, ``pool``, ``contigs``, ``walk_bases``, ``seconds``, ``peak_rss`` (bytes), and
+        ``figures`` of the engine.
     """
     from dlasm.engines.choose import extend_partition
     from dlasm.pack import pack_partition
@@ -195,13 +207,16 @@ def extend_task(
         contig, job.contigs, job.runs, job.reach, job.depth, job.max_reads, job.candidates
     )
     params = WalkParams(job.k, job.walk_limit, job.max_reads)
-    extensions = extend_partition(engine, packed, params, native_threads(threads))
+    run = extend_partition(engine, packed, params, native_threads(threads), kernel=kernel, gpu=gpu)
+    extensions = run.extensions
     candidates = job.candidates.reshape(-1, 2)[contig].ravel()
     write_partition(job.partitions, number, contig, job.bins[contig], candidates, extensions)
     return {
         "partition": number,
+        "pool": engine,
         "contigs": len(contig),
         "walk_bases": len(extensions.walk_values),
         "seconds": time.perf_counter() - begin,
         "peak_rss": peak_rss(),
+        "figures": run.figures,
     }

@@ -271,7 +271,7 @@ def test_partitions_go_out_largest_of_bin_3_first():
     )
     source = PartitionSource(plan, [0, 1, 2, 3, 4], lambda pool, number: Task(pool, number, double))
     order = []
-    while (task := source.next("cpu")) is not None:
+    while (task := source.next("cpu", {"cpu": 2})) is not None:
         order.append(task.number)
     assert order == [2, 4, 1, 3, 0]
 

@@ -2,21 +2,124 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
 from dlasm.engines import cpu
 from dlasm.engines.cpu import Extensions
 from dlasm.errors import EngineError
 from dlasm.pack import PackedPartition
-from dlasm.params import WalkParams
+from dlasm.params import DEFAULT_KERNEL, WalkParams
 
-__all__ = ["ENGINES", "extend_partition"]
+__all__ = ["ENGINES", "Engine", "EngineRun", "extend_partition", "prepare"]
 
-ENGINES = {"cpu": cpu.extend_partition}
-"""Engines by the name of the worker pool that they serve; all give the same bytes."""
+
+@dataclass(frozen=True)
+class EngineRun:
+    """What an engine found, and what it took.
+
+    Attributes
+    ----------
+    extensions : Extensions
+        In the order of the partition.
+    figures : dict
+        Numbers that may be summed over partitions, such as ``kernel_ms``.
+    """
+
+    extensions: Extensions
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A way to extend partitions; all give the same bytes."""
+
+    def prepare(self, kernel: str, gpu: str | None) -> None:
+        """Do what is done once per process; raises EngineError if the engine cannot be used."""
+
+    def extend(
+        self,
+        packed: PackedPartition,
+        params: WalkParams,
+        threads: int,
+        kernel: str,
+        gpu: str | None,
+    ) -> EngineRun:
+        """Extend a partition; see :func:`extend_partition`."""
+
+
+class _Cpu:
+    def prepare(self, kernel: str, gpu: str | None) -> None:
+        """Need nothing."""
+
+    def extend(
+        self,
+        packed: PackedPartition,
+        params: WalkParams,
+        threads: int,
+        kernel: str,  # noqa: ARG002
+        gpu: str | None,  # noqa: ARG002
+    ) -> EngineRun:
+        """Extend with native threads."""
+        return EngineRun(cpu.extend_partition(packed, params, threads))
+
+
+class _Gpu:
+    def prepare(self, kernel: str, gpu: str | None) -> None:
+        """Make a CUDA context and compile the kernels."""
+        from dlasm.engines import gpu as engine
+
+        engine.prepare(kernel, gpu)
+
+    def extend(
+        self,
+        packed: PackedPartition,
+        params: WalkParams,
+        threads: int,
+        kernel: str,
+        gpu: str | None,
+    ) -> EngineRun:
+        """Extend on a CUDA device."""
+        from dlasm.engines import gpu as engine
+        from dlasm.engines.device import Device
+
+        device = Device.of(gpu) if gpu else None
+        run = engine.run_partition(packed, params, threads, kernel=kernel, device=device)
+        about: dict[str, Any] = vars(run.statistics)
+        names = ("kernel_ms", "batches", "halved", "repeated", "ends_on_cpu")
+        return EngineRun(run.extensions, {name: about[name] for name in names})
+
+
+ENGINES: dict[str, Engine] = {"cpu": _Cpu(), "gpu": _Gpu()}
+"""Engines by the name of the worker pool that they serve."""
+
+
+def prepare(engine: str, *, kernel: str = DEFAULT_KERNEL, gpu: str | None = None) -> None:
+    """Make an engine ready in this process.
+
+    Parameters
+    ----------
+    engine : str
+        A key of :data:`ENGINES`.
+    kernel, gpu : str
+        As in :func:`extend_partition`.
+
+    Raises
+    ------
+    EngineError
+        If there is no such engine, or it cannot be used here.
+    """
+    _engine(engine).prepare(kernel, gpu)
 
 
 def extend_partition(
-    engine: str, packed: PackedPartition, params: WalkParams, threads: int = 1
-) -> Extensions:
+    engine: str,
+    packed: PackedPartition,
+    params: WalkParams,
+    threads: int = 1,
+    *,
+    kernel: str = DEFAULT_KERNEL,
+    gpu: str | None = None,
+) -> EngineRun:
     """Extend a partition with the engine of a pool.
 
     Parameters
@@ -29,17 +132,25 @@ def extend_partition(
         Start k, walk limit and reads per end.
     threads : int
         Native threads.
+    kernel : str
+        Kernel of the GPU engine; does not change the result.
+    gpu : str, optional
+        UUID of the GPU; the current one of this process if not given.
 
     Returns
     -------
-    Extensions
-        In the order of the partition.
+    EngineRun
+        The extensions in the order of the partition.
 
     Raises
     ------
     EngineError
         If there is no such engine, or it cannot extend this partition.
     """
-    if engine not in ENGINES:
-        raise EngineError(f"there is no engine {engine!r}; there are {', '.join(ENGINES)}")
-    return ENGINES[engine](packed, params, threads)
+    return _engine(engine).extend(packed, params, threads, kernel, gpu)
+
+
+def _engine(name: str) -> Engine:
+    if name not in ENGINES:
+        raise EngineError(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
+    return ENGINES[name]

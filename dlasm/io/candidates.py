@@ -88,7 +88,9 @@ def iter_dump(
     filled = 0
     wanted = chunk_bytes
     final = False
-    with BlockReader(path, CandidatesError, block_bytes) as reader:
+    # while a chunk is parsed, which takes as long, all of the next one is read
+    ahead = max(2, chunk_bytes // block_bytes)
+    with BlockReader(path, CandidatesError, block_bytes, ahead) as reader:
         while not final:
             try:
                 while not final and filled < wanted:

@@ -27,7 +27,9 @@ __all__ = ["BLOCK_BYTES", "BlockReader", "DamagedStreamError"]
 BLOCK_BYTES = 4 << 20
 """Bytes of text read at a time."""
 
-_BLOCKS_AHEAD = 2
+BLOCKS_AHEAD = 2
+"""Blocks that are kept ready."""
+
 _LONGEST_MAGIC = 6
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_PIECE = 256 << 10  # bytes, compressed and not: measured fastest
@@ -105,6 +107,8 @@ class BlockReader:
         Kind of :class:`~dlasm.errors.InputError` to raise when the file cannot be opened.
     block_bytes : int
         Bytes of each block but the last.
+    blocks_ahead : int
+        Blocks to keep ready.
 
     Raises
     ------
@@ -117,6 +121,7 @@ class BlockReader:
         path: str | os.PathLike[str],
         error: type[InputError],
         block_bytes: int = BLOCK_BYTES,
+        blocks_ahead: int = BLOCKS_AHEAD,
     ) -> None:
         self.path = os.fspath(path)
         self._block_bytes = block_bytes
@@ -132,7 +137,7 @@ class BlockReader:
             ) from None
         except OSError as problem:
             raise error(f"{self.path}: cannot be opened: {problem.strerror}") from problem
-        self._blocks: queue.Queue[np.ndarray | BaseException | None] = queue.Queue(_BLOCKS_AHEAD)
+        self._blocks: queue.Queue[np.ndarray | BaseException | None] = queue.Queue(blocks_ahead)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read_ahead, name="dlasm-read", daemon=True)
         self._thread.start()

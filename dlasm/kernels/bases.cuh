@@ -40,11 +40,24 @@ DLASM_HD u32 base_at(const u32* words, i64 i) {
 
 // The 32 bases from `first` on, first base in the lowest bits; `words` must be readable up to two
 // words past the one that holds `first`.
-DLASM_HD u64 window_at(const u32* words, i64 first) {
+template <class Index>
+DLASM_HD u64 window_at(const u32* words, Index first) {
   const u32* w = words + first / kBasesPerWord;
   const int shift = 2 * static_cast<int>(first % kBasesPerWord);
+#ifdef __CUDA_ARCH__
+  return __funnelshift_r(w[0], w[1], shift) |
+         (static_cast<u64>(__funnelshift_r(w[1], w[2], shift)) << 32);
+#else
   const u64 low = w[0] | (static_cast<u64>(w[1]) << 32);
   return shift ? (low >> shift) | (static_cast<u64>(w[2]) << (64 - shift)) : low;
+#endif
+}
+
+// The 32 bases before `end`, the last of them in the highest bits; 0 stands for those before the
+// first base of `words`.
+DLASM_HD u64 window_before(const u32* words, i32 end) {
+  if (end >= kWindow) return window_at(words, static_cast<u32>(end - kWindow));
+  return end > 0 ? window_at(words, 0u) << (2 * (kWindow - end)) : 0;
 }
 
 DLASM_HD int count_trailing_zeros(u64 x) {  // x must not be 0

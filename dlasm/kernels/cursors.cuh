@@ -55,13 +55,26 @@ DLASM_HD i64 clean_back(const u32* classes, i64 end) {
   return end;
 }
 
-struct Cursor {
-  u64 bases;     // next bases of the read
-  u64 classes;   // their vote classes
+// The next bases of a read.
+struct Ahead {
+  u64 bases;
+  u64 classes;  // their vote classes
+  i32 left;     // bases in the windows, at most 32
+
+  // One bit for each of the next bases that votes.
+  DLASM_HD u64 votes() const { return vote_bits(classes) & first_bases(left); }
+
+  // How many of the next bases agree with `reference`, at most `left`; N agrees with nothing.
+  DLASM_HD int agreed(u64 reference) const {
+    const u64 x = (differences(bases, reference) | n_bits(classes)) & first_bases(left);
+    return x ? count_trailing_zeros(x) / 2 : left;
+  }
+};
+
+struct Cursor : Ahead {
   i64 position;  // of the next base in the read
   i64 start;     // context position from which on read and context agree
   i64 word;      // of the read in the packed words
-  i32 left;      // bases in the windows, at most 32
   i32 length;    // of the read
 
   DLASM_HD bool ends_in_window() const { return position + left == length; }
@@ -80,15 +93,6 @@ struct Cursor {
     left -= n;
     bases = n < kWindow ? bases >> (2 * n) : 0;
     classes = n < kWindow ? classes >> (2 * n) : 0;
-  }
-
-  // One bit for each of the next bases that votes.
-  DLASM_HD u64 votes() const { return vote_bits(classes) & first_bases(left); }
-
-  // How many of the next bases agree with `reference`, at most `left`; N agrees with nothing.
-  DLASM_HD int agreed(u64 reference) const {
-    const u64 x = (differences(bases, reference) | n_bits(classes)) & first_bases(left);
-    return x ? count_trailing_zeros(x) / 2 : left;
   }
 };
 

@@ -47,36 +47,50 @@ DLASM_HD int rating(u32 n, u32 h, u32 depth) {
 constexpr int kChooseFork = 4;
 constexpr int kChooseDeadEnd = 5;
 
-// Base 0..3 that follows, kChooseFork or kChooseDeadEnd; n and h are the votes for A, C, G, T.
-DLASM_HD int choose(const u32 n[4], const u32 h[4], u32 depth) {
-  int first = -1, second = -1, r[4], third_rating = 0;
-  for (int b = 0; b < 4; ++b) r[b] = rating(n[b], h[b], depth);
-  // (rating, h, n) descending; a full tie never changes the choice
-  auto before = [&](int a, int b) {
-    if (r[a] != r[b]) return r[a] > r[b];
-    if (h[a] != h[b]) return h[a] > h[b];
-    return n[a] > n[b];
-  };
-  for (int b = 0; b < 4; ++b) {
-    if (first < 0 || before(b, first)) {
-      if (second >= 0 && r[second] > third_rating) third_rating = r[second];
-      second = first;
-      first = b;
-    } else if (second < 0 || before(b, second)) {
-      if (second >= 0 && r[second] > third_rating) third_rating = r[second];
-      second = b;
-    } else if (r[b] > third_rating) {
-      third_rating = r[b];
-    }
+// A base and the votes for it, in the order of the choice: by rating, high votes, votes.
+struct Rated {
+  int rating;
+  u32 high, votes;
+  int base;
+
+  DLASM_HD bool before(const Rated& other) const {
+    if (rating != other.rating) return rating > other.rating;
+    if (high != other.high) return high > other.high;
+    return votes > other.votes;
   }
-  const int t = r[first], u = r[second], w = third_rating;
+};
+
+// Base 0..3 that follows, kChooseFork or kChooseDeadEnd; n and h are the votes for A, C, G, T. No
+// array is indexed by what is known only as it runs, so that a GPU keeps all in registers.
+DLASM_HD int choose(const u32 n[4], const u32 h[4], u32 depth) {
+  Rated first{-1, 0, 0, 0}, second{-1, 0, 0, 0};
+  int w = 0;  // rating of the third
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int b = 0; b < 4; ++b) {
+    // a full tie never changes the choice
+    Rated next{rating(n[b], h[b], depth), h[b], n[b], b};
+    if (next.before(first)) {
+      const Rated beaten = first;
+      first = next;
+      next = beaten;
+    }
+    if (next.before(second)) {
+      const Rated beaten = second;
+      second = next;
+      next = beaten;
+    }
+    if (next.rating > w) w = next.rating;
+  }
+  const int t = first.rating, u = second.rating;
   if (t == 0) return kChooseDeadEnd;
-  if (t <= 3) return u == 0 ? first : kChooseDeadEnd;
-  if (t <= 5) return u <= 2 ? first : kChooseDeadEnd;
-  if (t == 6) return u <= 3 ? first : kChooseDeadEnd;
-  if (u < 7) return first;
-  if (w == 7 || n[first] == n[second]) return kChooseFork;
-  return n[first] > n[second] ? first : second;
+  if (t <= 3) return u == 0 ? first.base : kChooseDeadEnd;
+  if (t <= 5) return u <= 2 ? first.base : kChooseDeadEnd;
+  if (t == 6) return u <= 3 ? first.base : kChooseDeadEnd;
+  if (u < 7) return first.base;
+  if (w == 7 || first.votes == second.votes) return kChooseFork;
+  return first.votes > second.votes ? first.base : second.base;
 }
 
 // The ladder over k: down by 8 after a dead end, up by 8 after a fork or repeat, never turning.

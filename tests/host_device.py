@@ -1,0 +1,250 @@
+"""A stand-in for a CUDA device in host memory, whose kernels are the CPU engine.
+
+It takes the addresses and records that kernels take, so it tests all that happens around them:
+batches, layout of the memory, shifted addresses, running out of memory, the gathering of walks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from dlasm.engines import cpu
+from dlasm.engines.device import Device
+from dlasm.kernels import launch_fast, launch_tables
+from dlasm.pack import PADDING_WORDS, PackedPartition
+from dlasm.params import WalkParams
+
+GARBAGE = 0xA5
+"""What memory holds before anything is written to it."""
+
+TABLES = tuple(launch_tables.KERNELS.values())
+
+
+class HostDevice(Device):
+    """A device of ``memory`` bytes that fails the first ``failures`` allocations.
+
+    ``wanted`` are the words of walk area and bytes of scratch space without which a batch of the
+    fast kernels is not finished.
+    """
+
+    def __init__(
+        self, memory: int = 1 << 32, failures: int = 0, wanted: tuple[int, int] = (0, 0)
+    ) -> None:
+        self.number = 0
+        self.multiprocessors = 2
+        self.memory = memory
+        self.failures = failures
+        self.wanted = wanted
+        self.held = 0
+        self.launches: list[tuple[str, int, int]] = []
+
+    def activated(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def free_bytes(self) -> int:
+        return self.memory - self.held
+
+    def allocate(self, size: int, stream: Any) -> tuple[int, Any]:
+        if self.failures > 0:
+            self.failures -= 1
+            raise MemoryError(f"{size} bytes, on purpose")
+        if size > self.free_bytes():
+            raise MemoryError(f"{size} bytes of {self.free_bytes()}")
+        owner = _Owner(self, size)
+        return owner.address, owner
+
+    def pinned(self, size: int) -> np.ndarray:
+        return np.full(size, GARBAGE, dtype=np.uint8)
+
+    def is_pinned(self, array: np.ndarray) -> bool:
+        return False
+
+    def new_stream(self) -> Any:
+        return None
+
+    def record(self, stream: Any, *, timed: bool = False) -> Any:
+        return len(self.launches)
+
+    def wait(self, event: Any) -> None:
+        pass
+
+    def milliseconds(self, start: Any, stop: Any) -> float:
+        return float(stop - start)
+
+    def synchronize(self, stream: Any) -> None:
+        pass
+
+    def copy_in(self, address: int, array: np.ndarray, stream: Any) -> None:
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+
+    def copy_out(self, array: np.ndarray, address: int, stream: Any) -> None:
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def clear(self, address: int, size: int, stream: Any) -> None:
+        ctypes.memset(address, 0, size)
+
+    def load(self, module: str) -> None:
+        assert module in ("extend_fast", "extend_tables")
+
+    def launch(
+        self,
+        module: str,
+        kernel: str,
+        grid: int,
+        block: int,
+        arguments: Sequence[Any],
+        stream: Any,
+        shared: int = 0,
+    ) -> None:
+        assert 1 <= grid < 2**31
+        assert 32 <= block <= 1024
+        self.launches.append((kernel, grid, block))
+        batch = Batch(arguments[0])
+        if kernel == launch_fast.spell(batch.ends).kernel:
+            batch.spell(*(int(address) for address in arguments[1:]))
+        elif kernel in TABLES:
+            batch.walk_in_tables(arguments[1])
+        elif kernel == launch_fast.launches(batch.ends, 1, self.multiprocessors)[0].kernel:
+            batch.walk_fast(self.wanted)
+
+
+class _Owner:
+    def __init__(self, device: HostDevice, size: int) -> None:
+        self.device, self.size = device, size
+        self.memory = np.full(size + 256, GARBAGE, dtype=np.uint8)
+        self.address = -(-self.memory.ctypes.data // 256) * 256
+        device.held += size
+
+    def __del__(self) -> None:
+        self.device.held -= self.size
+
+
+class Batch:
+    """A filled ``struct Batch``, read as kernels would read it."""
+
+    def __init__(self, record: np.ndarray) -> None:
+        assert record.dtype == launch_fast.BATCH
+        self.record = record[0]
+        self.ends = int(self.record["ends"])
+
+    def array(self, name: str, dtype: type, first: int, count: int) -> np.ndarray:
+        """Elements [first, first + count) of an array, as a view."""
+        size = np.dtype(dtype).itemsize
+        return view((int(self.record[name]) + size * first) % 2**64, dtype, count)
+
+    def results(self) -> list[np.ndarray]:
+        types = (np.int32, np.int16, np.uint8, np.uint64, np.int64)
+        names = ("walk_length", "walk_k", "outcome", "walk_head", "walk_start")
+        return [
+            self.array(name, dtype, 0, self.ends) for name, dtype in zip(names, types, strict=True)
+        ]
+
+    def partition(self) -> PackedPartition:
+        read_start = self.array("read_start", np.int64, 0, self.ends + 1)
+        reads, first = int(read_start[-1] - read_start[0]), int(read_start[0])
+        word_offset = self.array("word_offset", np.int64, first, reads + 1)
+        first_word, words = int(word_offset[0]), int(word_offset[-1] - word_offset[0])
+        return PackedPartition(
+            buffer=np.empty(0, dtype=np.uint8),
+            contig=np.arange(self.ends // 2),
+            depth=self.array("depth", np.int32, 0, self.ends // 2),
+            tail=self.array("tail", np.uint32, 0, 8 * self.ends).reshape(-1, 8),
+            tail_length=self.array("tail_length", np.int32, 0, self.ends),
+            clean_length=self.array("clean_length", np.int32, 0, self.ends),
+            read_start=read_start - first,
+            length=self.array("length", np.int32, first, reads),
+            has_n=self.array("has_n", np.uint8, first, reads),
+            word_offset=word_offset - first_word,
+            words=self.array("words", np.uint32, first_word, words + PADDING_WORDS),
+        )
+
+    def walk(self, ends: Sequence[int], starts: dict[int, int]) -> None:
+        """Do some ends; walks go to words ``starts[end]`` of the walk area."""
+        params = WalkParams(int(self.record["start_k"]), int(self.record["walk_limit"]))
+        found = cpu.extend_partition(self.partition(), params)
+        walk_length, walk_k, outcome, head, start = self.results()
+        for end in ends:
+            values = found.walk_values[found.walk_offsets[end] : found.walk_offsets[end + 1]]
+            codes = np.searchsorted(np.frombuffer(b"ACGT", np.uint8), values).astype(np.uint64)
+            codes = codes if end % 2 else np.uint64(3) - codes[::-1]
+            walk_length[end], walk_k[end], outcome[end] = (
+                len(codes),
+                found.k[end],
+                found.outcome[end],
+            )
+            head[end] = sum(int(code) << 2 * i for i, code in enumerate(codes[:32]))
+            if len(codes) > 32:
+                words = -(-len(codes) // 16)
+                assert starts[end] + words <= self.record["walk_area_words"]
+                area = self.array("walk_area", np.uint32, starts[end], words)
+                area[:] = 0
+                np.bitwise_or.at(
+                    area,
+                    np.arange(len(codes)) // 16,
+                    (codes << np.uint64(2) * (np.arange(len(codes), dtype=np.uint64) % 16)).astype(
+                        np.uint32
+                    ),
+                )
+                start[end] = starts[end]
+
+    def walk_fast(self, wanted: tuple[int, int]) -> None:
+        counters = self.array("counters", np.uint64, 0, launch_fast.COUNTERS)
+        assert not counters.any()
+        counters[:2] = wanted
+        if (
+            wanted[0] <= self.record["walk_area_words"]
+            and wanted[1] <= self.record["scratch_bytes"]
+        ):
+            words = -(-int(self.record["walk_limit"]) // 16)
+            self.walk(range(self.ends), {end: end * words for end in range(self.ends)})
+
+    def walk_in_tables(self, tables: np.ndarray) -> None:
+        assert tables.dtype == launch_tables.TABLES
+        order = view(int(tables["order"][0]), np.int64, int(tables["count"][0]))
+        table, context = (
+            view(int(tables[name][0]), np.int64, self.ends + 1)
+            for name in ("table_start", "context_start")
+        )
+        scratch = self.record["scratch"], self.record["scratch"] + self.record["scratch_bytes"]
+        for name, size in (
+            ("keys", launch_tables.KEY_BYTES),
+            ("votes", launch_tables.VOTE_BYTES),
+        ):
+            assert scratch[0] <= tables[name][0] <= scratch[1] - size * int(table[-1])
+        assert context[-1] <= self.record["walk_area_words"]
+        packed = self.partition()
+        lowest = launch_tables.lowest_rung(int(self.record["start_k"]))
+        for end in order:
+            lengths = packed.length[packed.read_start[end] : packed.read_start[end + 1]]
+            mers = int(np.maximum(lengths.astype(np.int64) - lowest, 0).sum())
+            slots = int(table[end + 1] - table[end])
+            assert 0 < mers < slots
+            assert mers <= 0.93 * slots or slots == mers + 1
+        # the walk follows the 8 words of the tail
+        self.walk(order.tolist(), {int(end): int(context[end]) + 8 for end in order})
+
+    def spell(self, offsets: int, values: int) -> None:
+        walk_length, _, _, head, start = self.results()
+        offset = view(offsets, np.int64, self.ends + 1)
+        assert (np.diff(offset) == walk_length).all()
+        text = view(values, np.uint8, int(offset[-1]))
+        for end, length in enumerate(walk_length.tolist()):
+            if length > 32:
+                words = self.array("walk_area", np.uint32, int(start[end]), -(-length // 16))
+            else:
+                words = np.array([head[end]], dtype=np.uint64).view(np.uint32)
+            at = np.arange(length)
+            codes = words[at // 16] >> (2 * (at % 16)).astype(np.uint32) & 3
+            codes = codes if end % 2 else 3 - codes[::-1]
+            text[offset[end] : offset[end + 1]] = np.frombuffer(b"ACGT", np.uint8)[codes]
+
+
+def view(address: int, dtype: type, count: int) -> np.ndarray:
+    """Memory at an address."""
+    size = np.dtype(dtype).itemsize * count
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype, count=count)

@@ -1,0 +1,326 @@
+"""The kernels on a CUDA device against the CPU engine; run with ``pytest -m gpu``."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from adversarial import Case, random_bases, random_case
+from conftest import shared_data
+from ends import pack_cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Read, read_dump, reverse_complement
+
+from dlasm.engines import cpu, gpu
+from dlasm.engines.cpu import Extensions
+from dlasm.engines.device import Device
+from dlasm.errors import EngineError
+from dlasm.pack import PackedPartition, allocate
+from dlasm.params import K_MAX, K_MIN, WalkParams
+from dlasm.testing import ContigEnd, contig_ends
+
+pytestmark = pytest.mark.gpu
+
+START_K = (21, 33, 55, 77, 99)
+
+
+def _why_no_device() -> str:
+    try:
+        Device.current()
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> Device:
+    why = _why_no_device()
+    if why:
+        pytest.skip(why)
+    return Device.current()
+
+
+def assert_same(found: Extensions, wanted: Extensions, what: object = "") -> None:
+    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+        got, want = getattr(found, name), getattr(wanted, name)
+        assert got.dtype == want.dtype
+        if name == "walk_offsets" and not np.array_equal(got, want):
+            end = int(np.flatnonzero(np.diff(got) != np.diff(want))[0])
+            ends = slice(end, end + 1)
+            pytest.fail(
+                f"{what}: end {end} has {np.diff(got)[end]} bases, k {found.k[ends]}, outcome "
+                f"{found.outcome[ends]}; wanted {np.diff(want)[end]}, {wanted.k[ends]}, "
+                f"{wanted.outcome[ends]}"
+            )
+        np.testing.assert_array_equal(got, want, f"{what} {name}")
+
+
+def check(packed: PackedPartition, params: WalkParams, kernel: str, **how: Any) -> gpu.GpuRun:
+    """Require the bytes of the CPU engine."""
+    run = gpu.run_partition(packed, params, kernel=kernel, **how)
+    assert_same(run.extensions, cpu.extend_partition(packed, params, 4), (kernel, params))
+    return run
+
+
+def cases_of(dump: Path) -> list[Case]:
+    return [Case(c.sequence, c.left, c.right, float(c.depth)) for c in read_dump(dump)]
+
+
+@pytest.fixture(scope="module")
+def arcticsynth() -> PackedPartition:
+    return pack_cases(cases_of(shared_data("arcticsynth", "candidates_k77.dat.gz")))
+
+
+@pytest.fixture(scope="module")
+def branches() -> PackedPartition:
+    return pack_cases(cases_of(shared_data("synthetic", "branches_k77.dat.gz")))
+
+
+@pytest.fixture(scope="module")
+def heavy_tail(tmp_path_factory: pytest.TempPathFactory) -> PackedPartition:
+    """Few contigs with up to 3000 reads at an end among many with few or none."""
+    dump = tmp_path_factory.mktemp("heavy") / "heavy.dat"
+    tool = shared_data("..", "tools", "synthetic_candidates.py")
+    shares = ["--frac0", "0.5", "--frac-mid", "0.48", "--frac-hi", "0.02"]
+    size = ["--contigs", "1000", "--max-reads", "3000", "--seed", "7"]
+    subprocess.run([sys.executable, tool, dump, *size, *shares], check=True)
+    return pack_cases(cases_of(dump))
+
+
+# -- the same bytes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", START_K)
+def test_arcticsynth(arcticsynth: PackedPartition, kernel: str, k: int) -> None:
+    run = check(arcticsynth, WalkParams(k), kernel)
+    assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("walk_limit", [613, 40])
+@pytest.mark.parametrize("k", START_K)
+def test_branches(branches: PackedPartition, kernel: str, k: int, walk_limit: int) -> None:
+    run = check(branches, WalkParams(k, walk_limit), kernel)
+    assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", [21, 77])
+def test_heavy_tail(heavy_tail: PackedPartition, kernel: str, k: int) -> None:
+    run = check(heavy_tail, WalkParams(k), kernel)
+    assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_published_results(kernel: str) -> None:
+    contigs = list(read_dump(shared_data("arcticsynth", "candidates_k77.dat.gz")))
+    with gzip.open(shared_data("arcticsynth", "expected_k77.txt.gz"), "rt") as lines:
+        wanted = [line.split() for line in lines]
+    packed = pack_cases([Case(c.sequence, c.left, c.right, float(c.depth)) for c in contigs])
+    found = gpu.extend_partition(packed, WalkParams(77), kernel=kernel)
+    text, at = found.walk_values.tobytes().decode(), found.walk_offsets.tolist()
+    for i, (contig, line) in enumerate(zip(contigs, wanted, strict=True)):
+        left, right = text[at[2 * i] : at[2 * i + 1]], text[at[2 * i + 1] : at[2 * i + 2]]
+        assert [contig.name, left + contig.sequence + right] == line
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", range(K_MIN, K_MAX + 1))
+def test_random_ends_at_every_k(kernel: str, k: int) -> None:
+    rng = random.Random(k)
+    for walk_limit in (613, rng.randint(1, 40)):
+        packed = pack_cases([random_case(rng, k) for _ in range(60)])
+        check(packed, WalkParams(k, walk_limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@settings(max_examples=100)
+@given(data=st.data(), k=st.sampled_from([21, 22, 29, 33, 37, 45, 61]), limit=st.integers(1, 60))
+def test_structured_ends(kernel: str, data: st.DataObject, k: int, limit: int) -> None:
+    ends: list[ContigEnd] = data.draw(st.lists(contig_ends(k), min_size=1, max_size=4))
+    cases = []
+    for end in ends:
+        reads = [(bases, [ord(q) - 33 for q in quality]) for _, bases, quality in end.reads]
+        cases.append(Case(end.sequence, reads[::-1], reads, end.depth))
+    check(pack_cases(cases), WalkParams(k, limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_many_reads_of_a_repeat(kernel: str) -> None:
+    rng = random.Random(5)
+    cases = []
+    for unit in (1, 2, 8, 30, 77, 140):
+        genome = random_bases(rng, 150) + random_bases(rng, unit) * (900 // unit)
+        starts = [rng.randint(0, 500) for _ in range(700)]
+        reads: list[Read] = [(genome[s : s + 150], [40] * 150) for s in starts]
+        mirrored = [(reverse_complement(bases), quality) for bases, quality in reads]
+        cases.append(Case(genome[:200], mirrored, reads, 20.0))
+    packed = pack_cases(cases)
+    for k in (21, 45, 99):
+        check(packed, WalkParams(k), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_long_reads_and_long_walks(kernel: str) -> None:
+    rng = random.Random(6)
+    genome = random_bases(rng, 120_000)
+    reads: list[Read] = [
+        (genome[s : s + 60_000], [40] * 60_000) for s in (100, 5_000, 30_000, 59_000)
+    ]
+    packed = pack_cases([Case(genome[:6_000], [], reads, 4.0)])
+    run = check(packed, WalkParams(77, 100_000), kernel)
+    assert len(run.extensions.walk_values) == 100_000
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("batch_bytes", [50_000, 1_000_000])
+def test_small_batches(branches: PackedPartition, kernel: str, batch_bytes: int) -> None:
+    run = check(branches, WalkParams(77), kernel, batch_bytes=batch_bytes)
+    assert run.statistics.batches > 10
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_offsets_past_32_bits(branches: PackedPartition, kernel: str) -> None:
+    far = replace(
+        branches,
+        read_start=branches.read_start + (1 << 33),
+        word_offset=branches.word_offset + (1 << 36),
+    )
+    wanted = cpu.extend_partition(branches, WalkParams(77), 4)
+    for batch_bytes in (500_000, gpu.BATCH_BYTES):
+        run = gpu.run_partition(far, WalkParams(77), kernel=kernel, batch_bytes=batch_bytes)
+        assert_same(run.extensions, wanted)
+        assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.parametrize("kernel", ["v1", "v2"])
+def test_little_memory(branches: PackedPartition, kernel: str) -> None:
+    run = check(branches, WalkParams(77), kernel, memory=2_000_000)
+    assert 0 < run.statistics.ends_on_cpu < 2 * len(branches.depth)
+    assert run.statistics.batches > 1
+
+
+class FailingDevice(Device):
+    """A device of which the first allocations fail, as they do when others use it too."""
+
+    failures = 0
+
+    def allocate(self, size: int, stream: Any) -> tuple[int, Any]:
+        if self.failures > 0:
+            self.failures -= 1
+            raise MemoryError
+        return super().allocate(size, stream)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("failures", [1, 4])
+def test_out_of_memory(branches: PackedPartition, kernel: str, failures: int) -> None:
+    device = FailingDevice(Device.current().number)
+    device.failures = failures
+    run = check(branches, WalkParams(77), kernel, device=device, batch_bytes=1_000_000)
+    assert run.statistics.halved == failures
+    assert run.statistics.ends_on_cpu == 0
+
+
+def test_really_out_of_memory(branches: PackedPartition, device: Device) -> None:
+    import cupy
+
+    gpu.run_partition(branches, WalkParams(77), kernel="v2")  # loads the kernels
+    hog = cupy.cuda.alloc(device.free_bytes() - (256 << 20))  # tables take 700 MB
+    try:
+        run = check(branches, WalkParams(77), "v2", memory=100 << 30)
+        assert run.statistics.halved > 0
+        assert run.statistics.ends_on_cpu == 0
+    finally:
+        del hog
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def test_pinned_partitions_are_copied_as_they_are(branches: PackedPartition) -> None:
+    buffer = gpu.pinned_buffer(len(branches.buffer))
+    buffer[:] = branches.buffer
+    plain = allocate(
+        len(branches.contig), len(branches.length), len(branches.words) - 2
+    )  # for where each array is
+    views = {}
+    for name in vars(plain):
+        array = getattr(plain, name)
+        begin = array.ctypes.data - plain.buffer.ctypes.data
+        part = buffer[begin : begin + array.nbytes]
+        views[name] = part.view(array.dtype).reshape(array.shape)
+    pinned = PackedPartition(**views)
+    assert Device.current().is_pinned(pinned.words)
+    assert not Device.current().is_pinned(branches.words)
+    for batch_bytes in (1_000_000, gpu.BATCH_BYTES):
+        check(pinned, WalkParams(77), "fast", batch_bytes=batch_bytes)
+
+
+# -- statistics and start --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_statistics(branches: PackedPartition, kernel: str) -> None:
+    gpu.run_partition(branches, WalkParams(77), kernel=kernel)
+    started = time.perf_counter()
+    run = gpu.run_partition(branches, WalkParams(77), kernel=kernel)
+    wall_ms = 1000 * (time.perf_counter() - started)
+    figures = run.statistics
+    assert 0 < figures.kernel_ms < wall_ms
+    assert sum(figures.launch_ms.values()) == pytest.approx(figures.kernel_ms, rel=0.1)
+    assert figures.bytes_in >= branches.words.nbytes
+    assert figures.bytes_out >= len(run.extensions.walk_values)
+    assert figures.batches == 1
+
+
+@pytest.fixture
+def kernel_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_kernels_are_compiled_once_for_all_processes(kernel_cache: Path) -> None:
+    code = """
+import time
+from dlasm.engines.device import Device
+from dlasm.kernels.loader import load_module
+device = Device.current()
+with device.activated():
+    device.free_bytes()  # makes the context
+    started = time.perf_counter()
+    load_module("extend_fast", device.number)
+    print(time.perf_counter() - started)
+"""
+    first, second = (
+        float(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=dict(os.environ),
+            ).stdout
+        )
+        for _ in range(2)
+    )
+    assert any(kernel_cache.iterdir())
+    assert second < 0.2, f"{first:.2f} s, then {second:.2f} s"
+
+
+def test_no_such_device() -> None:
+    with pytest.raises(EngineError, match="CUDA device 99"):
+        Device(99)

@@ -1,0 +1,161 @@
+"""GPU workers, the CPU pool and the whole run on real devices; run with ``pytest -m gpu``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dlasm
+from dlasm.cluster import GPU_PACKAGES, local_cluster, worker_pools
+from dlasm.errors import ClusterError
+from dlasm.gpus import choose_gpus, find_gpus
+from dlasm.params import KERNELS
+from dlasm.testing import check_extensions, simulate_community
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpus():
+    choice = choose_gpus("auto", needs=GPU_PACKAGES)
+    if not choice.gpus:
+        pytest.skip(choice.why_none)
+    return choice.gpus
+
+
+@pytest.fixture(scope="module")
+def community(tmp_path_factory):
+    path = tmp_path_factory.mktemp("community") / "sim"
+    return simulate_community(path, genomes=5, genome_length=20_000, depth=6, seed=7)
+
+
+def extend_small(community, output, **options):
+    options = {"partition_bytes": 4_000, **options}
+    return dlasm.extend(
+        community.contigs_path,
+        reads=community.reads_paths,
+        output=output,
+        bin_limit=12,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(community, tmp_path_factory):
+    """A run of the CPU engine."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    return extend_small(community, output, gpus="none", partition_bytes=1 << 25)
+
+
+def assert_same(run, whole) -> None:
+    for name in ("extended.fasta", "extensions.tsv"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def client(gpus):
+    with local_cluster(2, 2, dashboard=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_reads_to_fasta_on_gpu_and_cpu_workers(community, whole, client, gpus, tmp_path, kernel):
+    pools = worker_pools(client)
+    assert {pool: len(members) for pool, members in pools.items()} == {"gpu": len(gpus), "cpu": 2}
+    run = extend_small(community, tmp_path / "o", client=client, kernel=kernel)
+    assert_same(run, whole)
+    summary = run.summary()
+    assert summary["pools"]["gpu"]["kernel"] == kernel
+    assert summary["pools"]["gpu"]["kernel_ms"] > 0
+    assert sum(p["partitions"] for p in summary["pools"].values()) == summary["partitions"]
+    assert check_extensions(run, community) is not None
+
+
+def test_each_worker_has_its_own_gpu(client, gpus):
+    pools = worker_pools(client)
+    # os.environ would be sent along
+    seen = client.run(os.getenv, "CUDA_VISIBLE_DEVICES", workers=list(pools["gpu"]))
+    assert {each.split(",")[0] for each in seen.values()} == {gpu.uuid for gpu in gpus}
+    hidden = client.run(os.getenv, "CUDA_VISIBLE_DEVICES", workers=list(pools["cpu"]))
+    assert set(hidden.values()) == {""}
+    found = client.run(uuid_of_device, workers=list(pools["gpu"]))
+    assert sorted(found.values()) == sorted(gpu.uuid.split("-", 1)[1] for gpu in gpus)
+
+
+def uuid_of_device():
+    from dlasm.engines.device import Device
+
+    return Device.current().uuid
+
+
+def test_gpus_by_number_and_uuid(community, whole, gpus, tmp_path, capsys):
+    for number, asked in enumerate((gpus[-1].index, [gpus[-1].uuid])):
+        with local_cluster(1, 1, gpus=asked, dashboard=False) as client:
+            assert len(worker_pools(client)["gpu"]) == 1
+            run = extend_small(community, tmp_path / f"{number}", client=client)
+            assert_same(run, whole)
+    with local_cluster(0, gpus=gpus[0].uuid, dashboard=False) as client:
+        assert set(worker_pools(client)) == {"gpu"}
+        assert_same(extend_small(community, tmp_path / "alone", client=client), whole)
+    assert capsys.readouterr().out == ""
+
+
+def test_gpus_that_are_not_there(gpus):
+    with (
+        pytest.raises(ClusterError, match=f"GPU 77 was asked for.*available: {gpus[0].index} "),
+        local_cluster(1, 1, gpus="77"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_in_one_process(community, whole, gpus, tmp_path, kernel):
+    run = extend_small(community, tmp_path / "o", gpus=gpus[0].uuid, kernel=kernel, workers=0)
+    assert_same(run, whole)
+    assert run.summary()["pools"]["gpu"]["kernel_ms"] > 0
+
+
+@pytest.mark.slow
+def test_gpus_of_one_process(community, whole, gpus, tmp_path):
+    if len(gpus) < 2:
+        pytest.skip("one GPU")
+    uuids = [gpu.uuid for gpu in gpus]
+    assert_same(extend_small(community, tmp_path / "o", gpus=uuids, workers=0), whole)
+
+
+def test_hidden_gpus_are_not_used(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_gpus()[0] == []
+
+
+def test_no_context_in_the_client(gpus):
+    """The process that starts the cluster holds no memory of a device."""
+    program = """
+import os, sys
+import dlasm
+from dlasm.cluster import local_cluster, worker_pools
+if __name__ == "__main__":
+    with local_cluster(1, 1, dashboard=False) as client:
+        import pynvml
+        pynvml.nvmlInit()
+        users = set()
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            users |= {p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        assert os.getpid() not in users
+        assert "cupy" not in sys.modules
+    print("good")
+"""
+    home = str(Path(dlasm.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([home, os.getenv("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "good\n", done.stderr

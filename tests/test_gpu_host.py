@@ -1,0 +1,326 @@
+"""What the GPU engine does on the host: planning, memory, addresses, gathering. No device."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from adversarial import random_case
+from ends import pack_cases
+from host_device import HostDevice
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlasm.engines import cpu, gpu
+from dlasm.engines.batches import Sizes, next_batch
+from dlasm.engines.cpu import Extensions
+from dlasm.errors import EngineError, ParameterError
+from dlasm.kernels import launch_fast, launch_tables
+from dlasm.kernels.loader import MODULES, module_source
+from dlasm.pack import PackedPartition
+from dlasm.params import OUTCOMES, WalkParams
+
+K = 33
+PARAMS = WalkParams(K, 100)
+
+
+@pytest.fixture(scope="module")
+def packed() -> PackedPartition:
+    rng = random.Random(1)
+    return pack_cases([random_case(rng, K) for _ in range(80)])
+
+
+@pytest.fixture(scope="module")
+def wanted(packed: PackedPartition) -> Extensions:
+    return cpu.extend_partition(packed, PARAMS)
+
+
+def assert_same(found: Extensions, wanted: Extensions) -> None:
+    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+        got, want = getattr(found, name), getattr(wanted, name)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want, name)
+
+
+# -- whole partitions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_one_batch(packed: PackedPartition, wanted: Extensions, kernel: str) -> None:
+    device = HostDevice()
+    run = gpu.run_partition(packed, PARAMS, kernel=kernel, device=device)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.batches == 1
+    assert run.statistics.ends_on_cpu == run.statistics.halved == run.statistics.repeated == 0
+    inputs = Sizes(packed).input_bytes(0, len(packed.depth))
+    assert inputs <= run.statistics.bytes_in
+    assert run.statistics.bytes_out >= len(wanted.walk_values) + 7 * len(wanted.k)
+    assert sum(run.statistics.launch_ms.values()) == run.statistics.kernel_ms
+    assert device.held == 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("batch_bytes", [0, 2000, 30_000])
+def test_many_batches(
+    packed: PackedPartition, wanted: Extensions, kernel: str, batch_bytes: int
+) -> None:
+    device = HostDevice()
+    run = gpu.run_partition(packed, PARAMS, kernel=kernel, device=device, batch_bytes=batch_bytes)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.batches > 3
+    assert device.held == 0
+
+
+@pytest.mark.parametrize("memory", [0, 20_000, 60_000, 2_000_000])
+def test_contigs_that_do_not_fit_go_to_the_cpu(
+    packed: PackedPartition, wanted: Extensions, memory: int
+) -> None:
+    run = gpu.run_partition(packed, PARAMS, kernel="v2", device=HostDevice(), memory=memory)
+    assert_same(run.extensions, wanted)
+    on_cpu = run.statistics.ends_on_cpu
+    assert on_cpu == 2 * len(packed.depth) if memory == 0 else on_cpu < 2 * len(packed.depth)
+    assert (on_cpu == 0) == (memory == 2_000_000)
+
+
+def test_a_contig_that_needs_the_whole_memory_runs_alone(packed: PackedPartition) -> None:
+    family = gpu.TableKernels(packed, PARAMS, "v2")
+    largest = max(range(len(packed.depth)), key=lambda c: family.extra_bytes(c, c + 1))
+    memory = family.extra_bytes(largest, largest + 1) + Sizes(packed).input_bytes(
+        largest, largest + 1
+    )
+    device = HostDevice(2 * memory)
+    run = gpu.run_partition(packed, PARAMS, kernel="v2", device=device, memory=memory + 20_000)
+    assert_same(run.extensions, cpu.extend_partition(packed, PARAMS))
+    assert run.statistics.ends_on_cpu == run.statistics.halved == 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("failures", [1, 2, 5])
+def test_out_of_memory_halves_the_batch(
+    packed: PackedPartition, wanted: Extensions, kernel: str, failures: int
+) -> None:
+    device = HostDevice(failures=failures)
+    run = gpu.run_partition(packed, PARAMS, kernel=kernel, device=device)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.halved == failures
+    assert device.held == 0
+
+
+def test_memory_that_is_not_what_it_seemed(packed: PackedPartition, wanted: Extensions) -> None:
+    device = HostDevice(memory=1_000_000)
+    run = gpu.run_partition(packed, PARAMS, kernel="v1", device=device, memory=1 << 30)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.halved > 0
+    assert run.statistics.batches > 1
+    assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.parametrize("more", [(1 << 20, 0), (0, 1 << 28), (1 << 20, 1 << 28)])
+def test_too_little_scratch_space_repeats_the_batch(
+    packed: PackedPartition, wanted: Extensions, more: tuple[int, int]
+) -> None:
+    run = gpu.run_partition(packed, PARAMS, device=HostDevice(wanted=more))
+    assert_same(run.extensions, wanted)
+    assert run.statistics.repeated == 1
+    assert run.statistics.batches == 1
+
+
+def test_ends_too_large_for_the_fast_kernels(
+    packed: PackedPartition, wanted: Extensions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_fast, "MAX_END_WORDS", 100)
+    sizes = Sizes(packed).largest_end_words
+    run = gpu.run_partition(packed, PARAMS, device=HostDevice())
+    assert_same(run.extensions, wanted)
+    assert run.statistics.ends_on_cpu == 2 * (sizes > 100).sum() > 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("batch_bytes", [5000, gpu.BATCH_BYTES])
+def test_offsets_past_32_bits(
+    packed: PackedPartition, wanted: Extensions, kernel: str, batch_bytes: int
+) -> None:
+    shifted = replace(
+        packed,
+        read_start=packed.read_start + (1 << 33),
+        word_offset=packed.word_offset + (1 << 35),
+    )
+    run = gpu.run_partition(
+        shifted, PARAMS, kernel=kernel, device=HostDevice(), batch_bytes=batch_bytes
+    )
+    assert_same(run.extensions, wanted)
+    run = gpu.run_partition(shifted, PARAMS, kernel=kernel, device=HostDevice(), memory=0)
+    assert_same(run.extensions, wanted)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_nothing_to_do(packed: PackedPartition, kernel: str) -> None:
+    empty = pack_cases([])
+    run = gpu.run_partition(empty, PARAMS, kernel=kernel, device=HostDevice())
+    assert_same(run.extensions, cpu.extend_partition(empty, PARAMS))
+    assert run.statistics == gpu.GpuStatistics()
+    bare = replace(packed, read_start=np.zeros_like(packed.read_start), **_no_reads())
+    run = gpu.run_partition(bare, PARAMS, kernel=kernel, device=HostDevice())
+    assert_same(run.extensions, cpu.extend_partition(bare, PARAMS))
+    assert set(run.extensions.outcome) == {OUTCOMES.index("no_reads")}
+
+
+def _no_reads() -> dict[str, np.ndarray]:
+    return {
+        "length": np.zeros(0, np.int32),
+        "has_n": np.zeros(0, np.uint8),
+        "word_offset": np.zeros(1, np.int64),
+        "words": np.zeros(2, np.uint32),
+    }
+
+
+def test_a_failing_launch_leaves_nothing_behind(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    class Failing(HostDevice):
+        broken = True
+
+        def launch(self, module: str, kernel: str, *rest: object, **more: object) -> None:
+            if self.broken and len(self.launches) > 3:
+                raise EngineError("on purpose")
+            super().launch(module, kernel, *rest, **more)  # type: ignore[arg-type]
+
+    device = Failing()
+    with pytest.raises(EngineError, match="on purpose"):
+        gpu.run_partition(packed, PARAMS, device=device, batch_bytes=2000)
+    assert device.held == 0
+    device.broken = False
+    run = gpu.run_partition(packed, PARAMS, device=device, batch_bytes=2000)
+    assert_same(run.extensions, wanted)
+
+
+def _break(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., PackedPartition]:
+    return lambda packed: replace(packed, **{name: change(getattr(packed, name))})
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        (_break("clean_length", lambda x: x[:-1]), "different lengths"),
+        (_break("read_start", lambda x: np.append(x[:-2], [x[-1] + 1, x[-1]])), "not ascending"),
+        (_break("read_start", lambda x: np.append(x[:-1], x[-1] + 1)), "do not cover"),
+        (_break("length", lambda x: x + 40), "do not fit"),
+        (_break("length", lambda x: -x), "negative"),
+        (_break("words", lambda x: x[:-1]), "padding"),
+    ],
+)
+def test_partitions_that_contradict_themselves(
+    packed: PackedPartition, breaks: Callable[..., PackedPartition], message: str
+) -> None:
+    with pytest.raises(EngineError, match=message):
+        gpu.run_partition(breaks(packed), PARAMS, device=HostDevice())
+
+
+def test_unknown_kernel(packed: PackedPartition) -> None:
+    with pytest.raises(ParameterError, match="v1, v2, fast"):
+        gpu.extend_partition(packed, PARAMS, kernel="v3")
+
+
+# -- planning --------------------------------------------------------------------------------------
+
+
+@given(
+    costs=st.lists(st.integers(0, 2**40), max_size=40),
+    budget=st.integers(0, 2**42),
+    data=st.data(),
+)
+def test_batches_are_as_long_as_they_may_be(
+    costs: list[int], budget: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, len(costs)))
+    last = next_batch(lambda stop: sum(costs[first:stop]), first, len(costs), budget)
+    assert first <= last <= len(costs)
+    assert sum(costs[first:last]) <= budget
+    assert last == len(costs) or sum(costs[first : last + 1]) > budget
+
+
+def test_sizes_past_32_bits(packed: PackedPartition) -> None:
+    # as if every word were 2^20 words
+    far = replace(packed, word_offset=packed.word_offset << 20)
+    sizes, contigs = Sizes(far), len(packed.depth)
+    assert sizes.words_of(0, contigs) == int(packed.word_offset[-1]) << 20 > 2**31
+    assert sizes.input_bytes(0, contigs) > 4 * sizes.words_of(0, contigs)
+    assert sizes.largest_end_words.dtype == np.int64
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 300), max_size=12), min_size=2, max_size=12),
+    k=st.integers(21, 121),
+    limit=st.integers(1, 400),
+)
+def test_tables_have_room_for_every_mer(lengths: list[list[int]], k: int, limit: int) -> None:
+    lengths = lengths[: len(lengths) // 2 * 2]
+    read_start = np.cumsum([0, *map(len, lengths)], dtype=np.int64) + 2**33
+    length = np.array([x for end in lengths for x in end], dtype=np.int32)
+    tail_length = np.full(len(lengths), 128, dtype=np.int32)
+    plan = launch_tables.plan_tables(read_start, length, tail_length, k, limit)
+    lowest = launch_tables.lowest_rung(k)
+    assert 21 <= lowest < 29
+    assert (k - lowest) % 8 == 0
+    slots, words = np.diff(plan.table_start), np.diff(plan.context_start)
+    most = np.repeat(
+        [max(len(a), len(b)) for a, b in zip(lengths[::2], lengths[1::2], strict=True)], 2
+    )
+    for end, reads in enumerate(lengths):
+        mers = sum(max(0, x - lowest) for x in reads)
+        if mers == 0:
+            assert end not in plan.order
+            assert slots[end] == words[end] == 0
+            continue
+        assert mers < slots[end] <= mers / 0.93 + 1
+        assert words[end] == 2 * (-(-(128 + min(mers, limit)) // 16) + 2)
+        at = plan.order.tolist().index(end)
+        assert (at >= plan.bin_2) == (most[end] >= 10)
+    assert plan.slots == slots.sum()
+    assert len(set(plan.order.tolist())) == len(plan.order)
+
+
+def test_table_sizes_past_32_bits() -> None:
+    read_start = np.array([0, 3000, 3000], dtype=np.int64)
+    length = np.full(3000, 2**30, dtype=np.int32)
+    plan = launch_tables.plan_tables(
+        read_start, length, np.array([128, 128], dtype=np.int32), 77, 613
+    )
+    assert plan.slots == -(-100 * 3000 * (2**30 - 21) // 93) > 2**41
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_sources_hold_their_headers_once(module: str) -> None:
+    source = module_source(module)
+    assert "#include" not in source
+    assert "#pragma once" not in source
+    assert source.count("struct Ladder {") == 1
+    assert 'extern "C"' in source
+
+
+def test_unknown_module() -> None:
+    with pytest.raises(EngineError, match="extend_tables"):
+        module_source("extend")
+
+
+def test_importing_the_engine_touches_no_gpu_library() -> None:
+    code = (
+        "import sys; import dlasm.engines.gpu, dlasm.kernels.loader; "
+        "print([m for m in ('cupy', 'cuda') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(EngineError, match=r"dlasm\[gpu-cuda13\]"):
+        gpu.extend_partition(pack_cases([]), PARAMS)

@@ -1,0 +1,515 @@
+"""GPU and CPU workers together: who takes what, deaths, and the same bytes whoever did it.
+
+There is no GPU here: the GPU workers are CPU workers with the resource GPU and a stand-in for the
+engine (fake_gpu.py).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import fake_gpu
+import numpy as np
+import pytest
+
+import dlasm
+import dlasm.cluster as cluster
+from dlasm.dispatch import PartitionSource, Task, run_here
+from dlasm.engines import choose
+from dlasm.errors import ClusterError, EngineError, ParameterError
+from dlasm.gpus import Gpu
+from dlasm.partition import Plan
+from dlasm.report import Progress
+from dlasm.testing import simulate_community
+
+UUIDS = [f"GPU-{number:08d}-0000-0000-0000-000000000000" for number in range(2)]
+GPUS = [Gpu(str(number), uuid, "Fake") for number, uuid in enumerate(UUIDS)]
+
+
+# -- the order of partitions -----------------------------------------------------------------------
+
+
+def make_source(bins, work):
+    plan = Plan(
+        contig=np.arange(len(bins)),
+        start=np.arange(len(bins) + 1),
+        bin=np.array(bins, dtype=np.uint8),
+        work=np.array(work),
+    )
+    numbers = range(len(bins))
+    return PartitionSource(plan, numbers, lambda pool, number: Task(pool, number, print))
+
+
+def take(source, pool, pools):
+    task = source.next(pool, pools)
+    return None if task is None else task.number
+
+
+BOTH = {"gpu": 1, "cpu": 1}
+
+
+def test_gpus_take_bin_3_then_bin_2_from_the_large_end():
+    source = make_source([2, 2, 3, 3, 2], [5, 9, 1, 2, 7])
+    assert [take(source, "gpu", BOTH) for _ in range(6)] == [3, 2, 1, 4, 0, None]
+
+
+def test_cpus_take_bin_2_from_the_small_end_and_never_bin_3():
+    source = make_source([2, 2, 3, 3, 2], [5, 9, 1, 2, 7])
+    assert [take(source, "cpu", BOTH) for _ in range(4)] == [0, 4, 1, None]
+    assert len(source) == 2
+
+
+@pytest.mark.parametrize("pool", ["gpu", "cpu"])
+def test_a_pool_alone_takes_everything(pool):
+    source = make_source([2, 2, 3, 3, 2], [5, 9, 1, 2, 7])
+    assert [take(source, pool, {pool: 3}) for _ in range(6)] == [3, 2, 1, 4, 0, None]
+
+
+def test_cpus_take_what_they_finish_in_time():
+    source = make_source([3, 3, *[2] * 7], [60, 60, 64, 32, 16, 8, 4, 2, 1])
+    assert take(source, "gpu", BOTH) == 0
+    assert take(source, "cpu", BOTH) == 8
+    source.finished(8, "cpu", 1.0)  # a unit a second
+    assert take(source, "cpu", BOTH) == 7  # the pace of the GPU is not known
+    source.finished(7, "cpu", 2.0)
+    source.finished(0, "gpu", 6.0)  # ten a second: 18.4 s for all that is left
+    assert take(source, "gpu", BOTH) == 1
+    assert take(source, "cpu", BOTH) == 6  # 4 s, less than 0.3 of that
+    source.finished(6, "cpu", 4.0)
+    source.finished(1, "gpu", 6.0)
+    assert take(source, "cpu", BOTH) is None  # 8 s of work, and GPUs need 12
+    assert [take(source, "gpu", BOTH) for _ in range(5)] == [2, 3, 4, 5, None]
+
+
+def test_a_cpu_may_take_large_pieces_while_much_is_left():
+    source = make_source([3, *[2] * 4], [10_000, 64, 32, 8, 1])
+    assert take(source, "cpu", BOTH) == 4
+    assert take(source, "gpu", BOTH) == 0
+    source.finished(4, "cpu", 1.0)
+    source.finished(0, "gpu", 100.0)
+    assert take(source, "cpu", BOTH) is None  # GPUs finish in a second
+    source = make_source([3, 3, *[2] * 4], [10_000, 10_000, 64, 32, 8, 1])
+    assert take(source, "gpu", BOTH) == 0
+    assert take(source, "cpu", BOTH) == 5
+    source.finished(5, "cpu", 1.0)
+    source.finished(0, "gpu", 200.0)
+    assert take(source, "cpu", BOTH) == 3  # the largest that takes less than 60 s
+    assert take(source, "cpu", BOTH) == 4
+
+
+def test_without_gpus_left_the_cpus_take_bin_3():
+    source = make_source([2, 3, 3], [5, 9, 1])
+    task = source.next("gpu", BOTH)
+    assert task.number == 1
+    assert take(source, "cpu", BOTH) == 0
+    assert take(source, "cpu", BOTH) is None
+    source.give_back(task, "gpu", died=False)
+    assert [take(source, "cpu", {"cpu": 1}) for _ in range(3)] == [1, 2, None]
+
+
+def test_a_partition_that_a_gpu_worker_died_of_goes_to_the_cpus():
+    source = make_source([2, 3], [5, 9])
+    task = source.next("gpu", BOTH)
+    source.give_back(task, "gpu", died=True)
+    assert take(source, "gpu", BOTH) == 0
+    assert take(source, "gpu", BOTH) is None
+    assert take(source, "cpu", BOTH) == 1
+    source = make_source([3], [9])
+    source.give_back(source.next("gpu", {"gpu": 1}), "gpu", died=True)
+    assert take(source, "gpu", {"gpu": 1}) == 0  # there is nobody else
+
+
+# -- without a cluster -----------------------------------------------------------------------------
+
+
+def run_threads(bins, work, pools, function, **more):
+    source = make_source(bins, work)
+    source._make = lambda pool, number: Task(pool, number, function, (pool, number))
+    results = []
+
+    def done(result):
+        pool, number = result
+        source.finished(number, pool, 0.01)
+        results.append(result)
+
+    run_here(source, pools, done)
+    return results
+
+
+def test_threads_share_the_partitions():
+    seen = set()
+
+    def extend(pool, number, gpu=None):
+        seen.add((pool, gpu, threading.get_ident()))
+        time.sleep(0.01)
+        return pool, number
+
+    pools = {"gpu": [{"gpu": "a"}, {"gpu": "b"}], "cpu": [{}]}
+    results = run_threads([3, 3, 3, *[2] * 30], range(33), pools, extend)
+    assert sorted(number for _, number in results) == list(range(33))
+    assert {pool for pool, number in results if number < 3} == {"gpu"}
+    assert {(pool, gpu) for pool, gpu, _ in seen} == {("gpu", "a"), ("gpu", "b"), ("cpu", None)}
+    assert len({thread for *_, thread in seen}) == 3
+
+
+def test_an_error_in_any_thread_ends_all():
+    def extend(pool, number, gpu=None):
+        if pool == "gpu":
+            raise EngineError("the GPU is on fire")
+        return pool, number
+
+    with pytest.raises(EngineError, match="on fire"):
+        run_threads([3, *[2] * 9], range(10), {"gpu": [{}], "cpu": [{}]}, extend)
+
+
+@pytest.fixture(scope="module")
+def community(tmp_path_factory):
+    path = tmp_path_factory.mktemp("community") / "sim"
+    return simulate_community(path, genomes=5, genome_length=20_000, depth=6, seed=7)
+
+
+@pytest.fixture(scope="module")
+def whole(community, tmp_path_factory):
+    """A run without a cluster and without a GPU."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    return extend_small(community, output, gpus="none", partition_bytes=1 << 25)
+
+
+def extend_small(community, output, **options):
+    return dlasm.extend(
+        community.contigs_path,
+        reads=community.reads_paths,
+        output=output,
+        bin_limit=12,
+        partition_bytes=options.pop("partition_bytes", 4_000),
+        **options,
+    )
+
+
+def assert_same(run, whole) -> None:
+    for name in ("extended.fasta", "extensions.tsv"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+
+
+def check_pools(run) -> dict:
+    """Require that the figures of the pools add up."""
+    summary = run.summary()
+    pools = summary["pools"]
+    assert sum(about["partitions"] for about in pools.values()) == summary["partitions"]
+    with_reads = summary["bins"]["2"] + summary["bins"]["3"]
+    assert sum(about["contigs"] for about in pools.values()) == with_reads
+    return pools
+
+
+@pytest.fixture
+def machine_with_gpus(monkeypatch):
+    """Two GPUs whose engine is the CPU engine."""
+    monkeypatch.setattr("dlasm.gpus.find_gpus", lambda: (GPUS, ""))
+    monkeypatch.setattr("dlasm.gpus._is_installed", lambda package: True)
+    for name in ("cpu", "gpu"):
+        monkeypatch.setitem(choose.ENGINES, name, fake_gpu.FakeEngine(name))
+
+
+@pytest.mark.parametrize("gpus", ["0", [1, UUIDS[0]]])
+def test_a_gpu_in_one_process(community, whole, tmp_path, machine_with_gpus, gpus):
+    run = extend_small(community, tmp_path / "o", gpus=gpus, kernel="v2", workers=0)
+    assert_same(run, whole)
+    pools = check_pools(run)
+    assert pools["gpu"]["kernel"] == "v2"
+    assert pools["gpu"]["kernel_ms"] == pools["gpu"]["partitions"] > 1
+    log = (run.path / "dlasm.log").read_text()
+    assert "extend gpu: partition" in log
+    assert "extend cpu: partition" in log
+    # neither takes part in what a run must have in common with one that it continues
+    assert extend_small(community, tmp_path / "o", gpus="none", resume=True).path == run.path
+
+
+def test_small_inputs_use_no_gpu_by_themselves(community, whole, tmp_path, machine_with_gpus):
+    assert set(check_pools(extend_small(community, tmp_path / "o"))) == {"cpu"}
+
+
+def test_large_inputs_do(community, whole, tmp_path, machine_with_gpus, monkeypatch):
+    monkeypatch.setattr("dlasm.pipeline.GPU_BYTES", 1)
+    run = extend_small(community, tmp_path / "o", workers=0)
+    assert "gpu" in check_pools(run)
+    assert_same(run, whole)
+
+
+class Broken(fake_gpu.FakeEngine):
+    def prepare(self, kernel, gpu):
+        raise EngineError(f"CUDA device {gpu} is gone")
+
+
+def test_a_gpu_that_does_not_start(community, whole, tmp_path, machine_with_gpus, monkeypatch):
+    monkeypatch.setitem(choose.ENGINES, "gpu", Broken("gpu"))
+    with pytest.raises(EngineError, match=f"{UUIDS[0]} is gone"):
+        extend_small(community, tmp_path / "o", gpus="0", workers=0)
+    monkeypatch.setattr("dlasm.pipeline.GPU_BYTES", 1)
+    run = extend_small(community, tmp_path / "p", workers=0)
+    assert set(check_pools(run)) == {"cpu"}
+    assert "no GPU is used" in (run.path / "dlasm.log").read_text()
+    assert_same(run, whole)
+
+
+def test_what_cannot_be_meant(community, tmp_path, machine_with_gpus):
+    with pytest.raises(ClusterError, match=r"GPU 7 was asked for.*available: 0 \(Fake, GPU-0"):
+        extend_small(community, tmp_path / "p", gpus="7", workers=0)
+    with pytest.raises(ParameterError, match="kernel is 'v3'"):
+        extend_small(community, tmp_path / "p", kernel="v3")
+    with pytest.raises(ParameterError, match="give 'auto', 'none'"):
+        extend_small(community, tmp_path / "p", gpus="all")
+    with pytest.raises(ParameterError, match="whose workers have theirs"):
+        extend_small(community, tmp_path / "p", gpus="0", client=object())
+    assert not (tmp_path / "p").exists()
+
+
+def test_command_line(community, tmp_path, machine_with_gpus):
+    from click.testing import CliRunner
+
+    from dlasm.cli import main
+
+    first, second = map(str, community.reads_paths)
+    given = ["extend", str(community.contigs_path), "-1", first, "-2", second, "--workers", "0"]
+    done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "o"), "--gpus", "1"])
+    assert done.exit_code == 0, done.output
+    assert re.search(
+        r"extended by GPU: [\d,]+ contigs in \d+ partitions, \d+\.\d+ s, kernel fast", done.output
+    )
+    done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "p"), "--gpus", "7"])
+    assert done.exit_code == 1
+    assert "GPU 7 was asked for, and 7 is not there; available: 0 (Fake" in done.output
+    for wrong in (["--gpus", "all"], ["--kernel", "v9"]):
+        done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "p"), *wrong])
+        assert done.exit_code == 2, done.output
+    done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "q")])
+    assert "extended by" not in done.output
+
+
+# -- with a cluster --------------------------------------------------------------------------------
+
+
+def fake_cuda_cluster(uuids, options):
+    """What LocalCUDACluster is, as far as it matters here."""
+    from distributed import LocalCluster
+
+    preload = [*options.get("preload", []), fake_gpu.__file__]
+    return LocalCluster(
+        n_workers=len(uuids), resources={"GPU": 1}, **{**options, "preload": preload}
+    )
+
+
+@contextmanager
+def fake_cluster(gpus, cpus, environment=None):
+    """Two pools on one scheduler."""
+    from distributed import Client
+
+    options = {
+        "threads_per_worker": 1,
+        "processes": True,
+        "host": "127.0.0.1",
+        "scheduler_port": 0,
+        "dashboard_address": ":0",
+        "scheduler_kwargs": {"dashboard": False},
+        "silence_logs": logging.ERROR,
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in (environment or {}).items():
+            patched.setenv(name, value)
+        with fake_cuda_cluster(UUIDS[:1] * gpus, options) as pool:
+            cluster.add_cpu_workers(pool, cpus, 1)
+            with Client(pool) as client:
+                yield client
+
+
+def test_two_gpu_workers_and_two_cpu_workers(community, whole, tmp_path):
+    with fake_cluster(2, 2) as client:
+        pools = cluster.worker_pools(client)
+        assert {pool: len(members) for pool, members in pools.items()} == {"gpu": 2, "cpu": 2}
+        assert set(cluster.cpu_pools(client)["cpu"]) == set(pools["cpu"])
+        assert set(cluster.worker_pools(client, gpus=False)) == {"cpu"}
+        seen = client.run(os.getenv, "CUDA_VISIBLE_DEVICES", workers=list(pools["cpu"]))
+        assert set(seen.values()) == {""}
+        run = extend_small(community, tmp_path / "o", client=client)
+        assert_same(run, whole)
+        assert check_pools(run)["gpu"]["partitions"] >= 2
+        names = task_names(client)
+        assert "extend_gpu_bin3" in names
+        assert "extend_cpu_bin2" in names
+        assert "extend_cpu_bin3" not in names
+        run = extend_small(community, tmp_path / "p", client=client, gpus="none")
+        assert set(check_pools(run)) == {"cpu"}
+        assert_same(run, whole)
+
+
+def task_names(client):
+    """Names of the tasks that ran."""
+    return client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+
+
+def test_cpus_are_not_waited_for(community, whole, tmp_path):
+    """Slow CPU workers take one partition each, and the GPU the rest."""
+    with fake_cluster(1, 2, {fake_gpu.SLOW: "cpu:1.0"}) as client:
+        client.run(fake_gpu_install, workers=list(cluster.worker_pools(client)["cpu"]))
+        run = extend_small(community, tmp_path / "o", client=client)
+    pools = check_pools(run)
+    assert pools["cpu"]["partitions"] <= 4  # one that runs and one that waits
+    assert_same(run, whole)
+
+
+def fake_gpu_install():
+    sys.path.insert(0, str(Path(__file__).parent))
+    import fake_gpu
+
+    fake_gpu.install()
+
+
+@pytest.mark.parametrize("deaths", [1, 3])
+def test_gpu_workers_that_die(community, whole, tmp_path, deaths):
+    (tmp_path / "deaths").write_text(str(deaths))
+    with fake_cluster(2, 1, {fake_gpu.DEATHS: str(tmp_path / "deaths")}) as client:
+        run = extend_small(community, tmp_path / "o", client=client)
+    # a worker may come back too late to die again
+    assert int((tmp_path / "deaths").read_text()) < deaths
+    check_pools(run)
+    assert_same(run, whole)
+
+
+def test_when_all_gpu_workers_are_gone_the_cpus_do_the_rest(community, whole, tmp_path):
+    with fake_cluster(1, 1, {fake_gpu.SLOW: "gpu:0.3"}) as client:
+        gpus = list(cluster.worker_pools(client)["gpu"])
+        killer = threading.Timer(1.0, client.retire_workers, (gpus,), {"close_workers": True})
+        progress = StartOnExtend(killer)
+        run = extend_small(community, tmp_path / "o", client=client, progress=progress)
+        killer.join()
+        assert "gpu" not in cluster.worker_pools(client)
+    pools = check_pools(run)
+    assert pools["cpu"]["partitions"] > pools.get("gpu", {"partitions": 0})["partitions"]
+    assert_same(run, whole)
+
+
+class StartOnExtend(Progress):
+    def __init__(self, timer):
+        self.timer = timer
+
+    def stage(self, name, total=None, unit=""):
+        if name == "extend":
+            self.timer.start()
+
+
+def test_a_gpu_worker_without_cupy_is_explained(community, tmp_path):
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, resources={"GPU": 1}, dashboard_address=None,
+            silence_logs=logging.ERROR,
+        ) as pool,
+        Client(pool) as client,
+    ):  # fmt: skip
+        if client.submit(has_cupy).result():
+            pytest.skip("CuPy is here")
+        with pytest.raises(ClusterError, match=r"has the resource GPU.*needs CuPy.*--gpus none"):
+            extend_small(community, tmp_path / "o", client=client)
+        run = extend_small(community, tmp_path / "o", client=client, gpus="none", resume=True)
+        assert set(check_pools(run)) == {"cpu"}
+
+
+def has_cupy():
+    import importlib.util
+
+    return importlib.util.find_spec("cupy") is not None
+
+
+# -- local_cluster ---------------------------------------------------------------------------------
+
+
+def test_without_gpus_a_line_says_why(capsys, monkeypatch):
+    monkeypatch.setattr("dlasm.gpus.find_gpus", lambda: ([], "there is no NVIDIA driver"))
+    with cluster.local_cluster(1, 1, dashboard=False) as client:
+        assert set(cluster.worker_pools(client)) == {"cpu"}
+    assert capsys.readouterr().out == "no GPU is used: there is no NVIDIA driver\n"
+    with (
+        pytest.raises(ClusterError, match="GPU 0 was asked for, and none can be used: there is no"),
+        cluster.local_cluster(1, 1, gpus=[0]),
+    ):
+        pass
+    with cluster.local_cluster(1, 1, dashboard=False, gpus="none"):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+def test_local_cluster_with_gpus(machine_with_gpus, monkeypatch, capfd):
+    given = []
+
+    def start(uuids, options):
+        given.extend(uuids)
+        return fake_cuda_cluster(uuids, options)
+
+    checked = []
+    monkeypatch.setattr(cluster, "_start_gpu_workers", start)
+    monkeypatch.setattr(cluster, "_check_gpus", lambda client, uuids: checked.append(uuids))
+    with cluster.local_cluster(2, 3, gpus="1", dashboard=False) as client:
+        pools = cluster.worker_pools(client)
+        assert {pool: len(members) for pool, members in pools.items()} == {"gpu": 1, "cpu": 2}
+        threads = client.run(os.getenv, "DLASM_THREADS", workers=list(pools["cpu"]))
+        assert set(threads.values()) == {"3"}
+        resources = client.run_on_scheduler(
+            lambda dask_scheduler: [dict(w.resources) for w in dask_scheduler.workers.values()]
+        )
+        assert sorted(map(len, resources)) == [0, 0, 1]
+    assert given == UUIDS[1:]
+    assert checked == [UUIDS[1:]]
+    assert capfd.readouterr() == ("", "")
+
+
+class FakeClient:
+    """Answers as GPU workers would."""
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def scheduler_info(self, n_workers):
+        about = {"nthreads": 1, "resources": {"GPU": 1.0}}
+        return {"workers": dict.fromkeys(self.answers, about)}
+
+    def run(self, function, workers, on_error):
+        return self.answers
+
+
+def test_each_gpu_worker_must_have_its_own_gpu():
+    first, second = (uuid.removeprefix("GPU-") for uuid in UUIDS)
+    cluster._check_gpus(FakeClient({"a": (first, first), "b": (second, second)}), UUIDS)
+    with pytest.raises(ClusterError, match=f"b was given GPU {second} and has {first}"):
+        cluster._check_gpus(FakeClient({"a": (first, first), "b": (second, first)}), UUIDS)
+    with pytest.raises(ClusterError, match="was given GPU"):
+        cluster._check_gpus(FakeClient({"a": (first, first), "b": (first, first)}), UUIDS)
+    with pytest.raises(ClusterError, match=f"no worker came up for GPU {second}"):
+        cluster._check_gpus(FakeClient({"a": (first, first)}), UUIDS)
+    with pytest.raises(ClusterError, match=r"a cannot use its GPU: no CuPy.*--gpus none"):
+        cluster._check_gpus(FakeClient({"a": EngineError("no CuPy")}), UUIDS[:1])
+
+
+def test_nothing_of_cuda_is_imported_by_the_client():
+    program = (
+        "import sys, dlasm, dlasm.cli, dlasm.cluster, dlasm.pipeline\n"
+        "from dlasm.gpus import find_gpus\n"
+        "find_gpus()\n"
+        "print([name for name in ('cupy', 'cuda', 'dask_cuda', 'numba') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(Path(dlasm.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.replace("'", '"')) == []

@@ -1,0 +1,172 @@
+r"""Time of the kernels v1, v2 and fast on candidate dumps, beside the published kernel's.
+
+Times are of the kernels alone, by CUDA events, the median of several rounds after one that is not
+counted; every result is compared with the CPU engine's. Needs NumPy, CuPy and dlasm.
+
+    python workflows/benchmarks/gpu_kernels.py --output gpu_kernels.csv \
+        --input arcticsynth-x120 candidates_k77.dat.gz 120 --input heavy-tail heavy.dat 1
+
+The published kernel (the v2 of Awan et al., SC'21, from MetaHipMer2's repository) was built for
+sm_90 and run on an H200, three times each; medians in ms, right-end and left-end launch added:
+
+| input            | k  | bin 2 | bin 3  | together |
+|------------------|----|-------|--------|----------|
+| arcticsynth-x120 | 21 |  35.5 |    3.0 |     38.4 |
+|                  | 33 |  58.8 |    5.8 |     64.6 |
+|                  | 55 | 129.3 |   13.8 |    143.0 |
+|                  | 77 | 196.0 |   21.4 |    217.5 |
+|                  | 99 | 208.5 |   26.0 |    234.5 |
+| heavy-tail       | 21 |  16.2 |  857.3 |    873.5 |
+|                  | 77 |  28.9 | 1365.5 |   1394.4 |
+
+*arcticsynth-x120* is the candidate dump of the paper's arcticsynth community at k 77, its 1,649
+contigs repeated 120 times; *heavy-tail* has 20,000 random contigs, 208 of them in bin 3 and 43 with
+over 1000 reads at an end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dumps import BINS, pack_bin, read_dump
+
+from dlasm.engines import cpu, gpu
+from dlasm.engines.device import Device
+from dlasm.pack import PackedPartition
+from dlasm.params import WalkParams
+
+START_K = (21, 33, 55, 77, 99)
+
+PUBLISHED_MS = {
+    ("arcticsynth-x120", 21): (35.5, 3.0, 38.4),
+    ("arcticsynth-x120", 33): (58.8, 5.8, 64.6),
+    ("arcticsynth-x120", 55): (129.3, 13.8, 143.0),
+    ("arcticsynth-x120", 77): (196.0, 21.4, 217.5),
+    ("arcticsynth-x120", 99): (208.5, 26.0, 234.5),
+    ("heavy-tail", 21): (16.2, 857.3, 873.5),
+    ("heavy-tail", 77): (28.9, 1365.5, 1394.4),
+}
+"""By input and k: bin 2, bin 3, together."""
+
+COLUMNS = (
+    "input",
+    "k",
+    "bin",
+    "kernel",
+    "contigs",
+    "reads",
+    "rounds",
+    "median_ms",
+    "least_ms",
+    "most_ms",
+    "wall_ms",
+    "batches",
+    "published_ms",
+    "times_published",
+)
+
+
+def measure(
+    packed: PackedPartition, params: WalkParams, kernel: str, rounds: int, seconds: float, size: int
+) -> dict[str, Any]:
+    """Time a kernel; stops early once ``seconds`` have gone."""
+    wanted = cpu.extend_partition(packed, params, 16)
+    kernel_ms: list[float] = []
+    wall_ms: list[float] = []
+    started = time.perf_counter()
+    while len(kernel_ms) <= rounds:
+        begin = time.perf_counter()
+        run = gpu.run_partition(packed, params, kernel=kernel, batch_bytes=size)
+        wall_ms.append(1000 * (time.perf_counter() - begin))
+        kernel_ms.append(run.statistics.kernel_ms)
+        for name in ("walk_offsets", "walk_values", "k", "outcome"):
+            if not np.array_equal(getattr(run.extensions, name), getattr(wanted, name)):
+                sys.exit(f"{kernel} at k {params.k}: {name} differ from the CPU engine's")
+        if time.perf_counter() - started > seconds:
+            break
+    counted = slice(1, None) if len(kernel_ms) > 1 else slice(None)
+    return {
+        "contigs": len(packed.contig),
+        "reads": len(packed.length),
+        "rounds": len(kernel_ms[counted]),
+        "median_ms": round(statistics.median(kernel_ms[counted]), 4),
+        "least_ms": round(min(kernel_ms[counted]), 4),
+        "most_ms": round(max(kernel_ms[counted]), 4),
+        "wall_ms": round(statistics.median(wall_ms[counted]), 3),
+        "batches": run.statistics.batches,
+    }
+
+
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure everything asked for."""
+    for name, path, repeat in options.input:
+        dump = read_dump(Path(path), int(repeat))
+        for which in options.bins:
+            packed = pack_bin(dump, which)
+            for k in options.k:
+                for kernel in options.kernels:
+                    params = WalkParams(k, options.walk_limit)
+                    row = {"input": name, "k": k, "bin": which, "kernel": kernel}
+                    row |= measure(
+                        packed, params, kernel, options.rounds, options.seconds, options.batch_bytes
+                    )
+                    published = PUBLISHED_MS.get((name, k))
+                    if published:
+                        row["published_ms"] = published[BINS.index(which)]
+                        row["times_published"] = round(row["published_ms"] / row["median_ms"], 1)
+                    yield row
+
+
+def write(path: Path, found: Iterable[dict[str, Any]]) -> None:
+    """Write rows as they come, so that what was measured is kept."""
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS)
+        table.writeheader()
+        for row in found:
+            table.writerow(row)
+            file.flush()
+            print("  ".join(f"{name} {row[name]}" for name in COLUMNS if name in row), flush=True)
+
+
+def main() -> None:
+    """Measure and write a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--input",
+        nargs=3,
+        action="append",
+        required=True,
+        metavar=("NAME", "DUMP", "REPEAT"),
+        help="a candidate dump and how often its contigs are repeated; may be given again",
+    )
+    parser.add_argument("--output", type=Path, default=Path("gpu_kernels.csv"))
+    parser.add_argument("-k", type=int, nargs="+", default=list(START_K))
+    parser.add_argument("--kernels", nargs="+", choices=gpu.KERNELS, default=list(gpu.KERNELS))
+    parser.add_argument("--bins", nargs="+", choices=BINS, default=list(BINS))
+    parser.add_argument("--walk-limit", type=int, default=613)
+    parser.add_argument("--rounds", type=int, default=7, help="counted rounds")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="of one measurement, after which it ends"
+    )
+    parser.add_argument(
+        "--batch-bytes", type=int, default=1 << 40, help="input of a batch; default: all in one"
+    )
+    options = parser.parse_args()
+    device = Device.current()
+    print(f"CUDA device {device.number}, {device.multiprocessors} multiprocessors", flush=True)
+    write(options.output, rows(options))
+
+
+if __name__ == "__main__":
+    main()
