@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adversarial import Case, random_bases, random_case
+from adversarial import Case, broken_run_case, random_bases, random_case, simple_genome
 from conftest import shared_data
 from ends import pack_cases
 from hypothesis import given, settings
@@ -143,6 +143,22 @@ def test_random_ends_at_every_k(kernel: str, k: int) -> None:
     for walk_limit in (613, rng.randint(1, 40)):
         packed = pack_cases([random_case(rng, k) for _ in range(60)])
         check(packed, WalkParams(k, walk_limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", range(K_MIN, K_MAX + 1, 4))
+def test_simple_ends(kernel: str, k: int) -> None:
+    rng = random.Random(k)
+    for walk_limit in (613, rng.randint(1, 40)):
+        packed = pack_cases([random_case(rng, k, simple_genome) for _ in range(60)])
+        check(packed, WalkParams(k, walk_limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", [21, 34, 77, 121])
+def test_a_run_that_one_read_leaves(kernel: str, k: int) -> None:
+    run = check(pack_cases([broken_run_case(k)]), WalkParams(k), kernel)
+    assert run.statistics.ends_on_cpu == 0
 
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adversarial import Case, random_bases, random_case
+from adversarial import Case, broken_run_case, random_bases, random_case, simple_genome
 from conftest import shared_data
 from ends import pack_cases
 from host_device import HostDevice
@@ -21,6 +21,7 @@ from reference import Read, read_dump, reverse_complement
 from test_gpu_host import assert_same
 
 from dlasm.engines import cpu, gpu
+from dlasm.kernels import launch_fast
 from dlasm.kernels.loader import FOLDER, MODULES
 from dlasm.pack import PackedPartition
 from dlasm.params import WalkParams
@@ -87,6 +88,21 @@ def test_random_ends(device: EmulatedDevice, kernel: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", [21, 34, 61])
+def test_simple_ends(device: EmulatedDevice, kernel: str, k: int) -> None:
+    rng = random.Random(k)
+    for walk_limit in (200, rng.randint(1, 40)):
+        packed = pack_cases([random_case(rng, k, simple_genome) for _ in range(6)])
+        check(device, packed, WalkParams(k, walk_limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_a_run_that_one_read_leaves(device: EmulatedDevice, kernel: str) -> None:
+    for k in (21, 34):
+        check(device, pack_cases([broken_run_case(k)]), WalkParams(k, 34), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
 @pytest.mark.parametrize(
     "dump", ["arcticsynth/candidates_k77.dat.gz", "synthetic/branches_k77.dat.gz"]
 )
@@ -125,3 +141,17 @@ def test_an_end_with_many_reads(device: EmulatedDevice, kernel: str) -> None:
     mirrored = [(reverse_complement(bases), quality) for bases, quality in reads[:30]]
     packed = pack_cases([Case(genome[:220], mirrored, reads, 30.0)])
     check(device, packed, WalkParams(33, 150), kernel)
+
+
+def test_scratch_space_grows_until_all_ends_fit(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = launch_fast.QUEUES * 4 * 2 * 4 + launch_fast.ALIGNMENT
+    monkeypatch.setattr(launch_fast, "scratch_bytes", lambda *_: queues)
+    monkeypatch.setattr(launch_fast, "walk_area_words", lambda *_: 1)
+    rng = random.Random(7)
+    genome = random_bases(rng, 500)
+    reads: list[Read] = [(genome[s : s + 150], [40] * 150) for s in range(100, 350, 2)]
+    cases = [Case(genome[:200], [], reads, 30.0), broken_run_case(33)]
+    run = check(device, pack_cases(cases), WalkParams(33, 200), "fast")
+    assert run.statistics.repeated > 1

@@ -13,7 +13,7 @@
 
 namespace dlasm {
 
-constexpr i64 kMaxEndWords = i64{1} << 22;  // so that the number of a cursor takes 26 bits
+constexpr i64 kMaxEndWords = i64{1} << 22;  // so that the number of a cursor takes 27 bits
 
 constexpr int kTile = 512;          // ends that a block of extend_small sorts by size
 constexpr int kSmallThreads = 128;  // of its block
@@ -1119,9 +1119,10 @@ struct LargePlace {
     bucket_bits = 10;
     while (bucket_bits < 20 && (i64{1} << bucket_bits) < samples) ++bucket_bits;
     buckets = i64{1} << bucket_bits;
-    // A cursor is a read and a place in it or up to a chunk past it, and it never happens that all
-    // of them are cursors but in reads of one base.
-    const i64 most = kBasesPerWord / 2 * samples + kChunk * reads;
+    // Most cursors there can be in a step: for each place in a read one that came into it, and one
+    // that begins within the chunk, where what was to come broke off the first. Few ends but those
+    // of reads of one base come near it.
+    const i64 most = kBasesPerWord * samples;  // at least twice the bases
     capacity =
         all_cursors ? most : smaller(static_cast<i32>(most), static_cast<i32>(2 * reads + 1024));
     context_words = base_words(kTailBases + batch.walk_limit) + 4;
