@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -29,6 +30,43 @@ from dlasm.params import WalkParams
 NATIVE = Path(__file__).parent / "native"
 
 
+def build(name: str, folder: Path) -> ctypes.CDLL:
+    """Compile a file of ``native`` with watched memory; ``emulate.hpp`` says how that works."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not there")
+    compiled, library = folder / f"{name}.o", folder / f"{name}.so"
+    options = [
+        "-std=c++17",
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-fsanitize=thread",
+        f"-I{FOLDER}",
+        f"-I{NATIVE}",
+    ]
+    subprocess.run([compiler, *options, "-c", "-o", compiled, NATIVE / f"{name}.cpp"], check=True)
+    subprocess.run([compiler, "-shared", "-o", library, compiled], check=True)
+    loaded = ctypes.CDLL(str(library))
+    loaded.take_hazards.restype = ctypes.c_char_p
+    return loaded
+
+
+def hazards(library: ctypes.CDLL) -> str:
+    """Say where accesses since the last call were not ordered, with lines if binutils is there."""
+    found: str = library.take_hazards().decode()
+    tool = shutil.which("addr2line")
+    if not found or tool is None:
+        return found
+
+    def line(address: re.Match[str]) -> str:
+        command = [tool, "-ise", library._name, address[0]]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return " < ".join(re.sub(r" \(.*\)", "", said).split())
+
+    return re.sub("0x[0-9a-f]+", line, found)
+
+
 class EmulatedDevice(HostDevice):
     """A device whose kernels are the real ones, emulated."""
 
@@ -50,23 +88,36 @@ class EmulatedDevice(HostDevice):
         places = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         status = self.libraries[module].launch(kernel.encode(), grid, block, places)
         assert status == 0, f"{module} has no kernel {kernel}"
+        found = hazards(self.libraries[module])
+        if found:
+            pytest.fail(f"{kernel} has memory hazards:\n{found}")
         self.launches.append((kernel, grid, block))
 
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> EmulatedDevice:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not there")
     folder = tmp_path_factory.mktemp("emulated")
-    libraries = {}
-    for module in MODULES:
-        source = NATIVE / f"{module.replace('extend', 'emulated')}.cpp"
-        library = folder / f"{module}.so"
-        options = ["-std=c++17", "-O1", "-g", "-fPIC", "-shared", f"-I{FOLDER}", f"-I{NATIVE}"]
-        subprocess.run([compiler, *options, "-o", library, source], check=True)
-        libraries[module] = ctypes.CDLL(str(library))
+    libraries = {module: build(module.replace("extend", "emulated"), folder) for module in MODULES}
     return EmulatedDevice(libraries)
+
+
+def test_hazards_are_found(tmp_path: Path) -> None:
+    library = build("emulated_hazards", tmp_path)
+    wanted = {
+        "reverse_block": "write .* then read ",
+        "read_then_write": "read .* then write ",
+        "reverse_warp": "(read|write) .* then (read|write) ",
+        "add_up": "atomic .* then read |read .* then atomic ",
+        "write_blocks": "write .* then write ",
+    }
+    out = (ctypes.c_int * 64)()
+    for name, pattern in wanted.items():
+        assert library.launch(name.encode(), 0, out) == 0
+        assert re.search(pattern, hazards(library)), name
+        assert library.launch(name.encode(), 1, out) == 0
+        assert hazards(library) == "", name
+    assert library.launch(b"write_bytes", 0, out) == 0
+    assert hazards(library) == ""
 
 
 def check(
@@ -107,7 +158,7 @@ def test_a_run_that_one_read_leaves(device: EmulatedDevice, kernel: str) -> None
     "dump", ["arcticsynth/candidates_k77.dat.gz", "synthetic/branches_k77.dat.gz"]
 )
 def test_dumps(device: EmulatedDevice, kernel: str, dump: str) -> None:
-    contigs = list(read_dump(shared_data(*dump.split("/"))))[:: 40 if "arctic" in dump else 200]
+    contigs = list(read_dump(shared_data(*dump.split("/"))))[:: 40 if "arctic" in dump else 400]
     packed = pack_cases([Case(c.sequence, c.left, c.right, float(c.depth)) for c in contigs])
     for k in (21, 77):
         check(device, packed, WalkParams(k), kernel)
