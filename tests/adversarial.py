@@ -7,6 +7,7 @@ lie over the end, so walks are long and many rungs of the ladder are tried.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reference import Read, reverse_complement
@@ -57,6 +58,19 @@ def random_genome(rng: random.Random, length: int) -> str:
                 piece = reverse_complement(piece)
             genome += mutated(rng, piece, rng.choice((0, 0, 0, 1, 2)))
     return genome[:length]
+
+
+def simple_genome(rng: random.Random, length: int) -> str:
+    """Runs of one base and repeats of a few, hardly interrupted."""
+    kind = rng.choice(("run", "repeat", "pieces", "two letters"))
+    if kind == "two letters":
+        return random_bases(rng, length, rng.choice(("AC", "AT", "CG")))
+    genome = ""
+    while len(genome) < length:
+        size = rng.randint(1, 80) if kind == "pieces" else length
+        unit = random_bases(rng, 1 if kind == "run" else rng.randint(1, 12), rng.choice(ALPHABETS))
+        genome += (unit * (size // len(unit) + 1))[:size]
+    return mutated(rng, genome[:length], rng.choice((0, 0, 1, 2, 5)))
 
 
 def random_qualities(rng: random.Random, length: int, style: str) -> list[int]:
@@ -128,8 +142,10 @@ def reads_over_end(rng: random.Random, genome: str, end: int, k: int) -> list[Re
     return reads if tied else reads[:number]
 
 
-def random_case(rng: random.Random, k: int) -> Case:
-    """Draw a contig out of a genome, and reads over both of its ends."""
+def random_case(
+    rng: random.Random, k: int, draw: Callable[[random.Random, int], str] = random_genome
+) -> Case:
+    """Draw a contig out of a genome that ``draw`` makes, and reads over both of its ends."""
     length = max(
         1,
         rng.choice((k - 1, k, k + 1, k + 8, rng.randint(1, 140), 121, 127, 128, 129, 200, 300)),
@@ -137,7 +153,7 @@ def random_case(rng: random.Random, k: int) -> Case:
     if length < k and rng.random() < 0.7:
         length = k + rng.randint(0, 40)
     before, beyond = rng.choice((40, 150, 400)), rng.choice((40, 150, 400))
-    genome = random_genome(rng, before + length + beyond)
+    genome = draw(rng, before + length + beyond)
     sequence = genome[before : before + length]
     right = reads_over_end(rng, genome, before + length, k)
     left = reads_over_end(rng, reverse_complement(genome), beyond + length, k)
@@ -150,3 +166,14 @@ def random_case(rng: random.Random, k: int) -> Case:
     if rng.random() < 0.4:
         depth = rng.choice((rng.randint(5, 60), rng.uniform(0, 300), 1e4, 2**31, 1e15))
     return Case(sequence, left, right, float(depth))
+
+
+def broken_run_case(k: int) -> Case:
+    """Reads of one base that match everywhere, and one with a vote that leaves them all behind.
+
+    A base after that they all match again: each of them is at all its places twice within a chunk.
+    """
+    silent: list[Read] = [("T" * 300, [2] * 300)] * 20
+    right = [*silent, ("T" * k + "A" + "T" * 15, [40] * (k + 16))]
+    left = [(reverse_complement(bases), qualities) for bases, qualities in right]
+    return Case("T" * 200, left, right, 2.0)

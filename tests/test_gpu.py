@@ -8,13 +8,22 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from adversarial import Case, random_bases, random_case
+from adversarial import (
+    Case,
+    broken_run_case,
+    random_bases,
+    random_case,
+    random_genome,
+    simple_genome,
+)
 from conftest import shared_data
 from ends import pack_cases
 from hypothesis import given, settings
@@ -22,6 +31,7 @@ from hypothesis import strategies as st
 from reference import Read, read_dump, reverse_complement
 
 from dlasm.engines import cpu, gpu
+from dlasm.engines.batches import TableKernels
 from dlasm.engines.cpu import Extensions
 from dlasm.engines.device import Device
 from dlasm.errors import EngineError
@@ -87,6 +97,21 @@ def branches() -> PackedPartition:
 
 
 @pytest.fixture(scope="module")
+def few_branches() -> PackedPartition:
+    """Some of them: v1 and v2 take long for each batch, however small it is."""
+    return pack_cases(cases_of(shared_data("synthetic", "branches_k77.dat.gz"))[::40])
+
+
+@cache
+def random_partition(
+    k: int, seed: int, draw: Callable[[random.Random, int], str]
+) -> PackedPartition:
+    """A partition of random ends, packed once for all kernels."""
+    rng = random.Random(1000 * k + seed)
+    return pack_cases([random_case(rng, k, draw) for _ in range(20)])
+
+
+@pytest.fixture(scope="module")
 def heavy_tail(tmp_path_factory: pytest.TempPathFactory) -> PackedPartition:
     """Few contigs with up to 3000 reads at an end among many with few or none."""
     dump = tmp_path_factory.mktemp("heavy") / "heavy.dat"
@@ -139,14 +164,28 @@ def test_published_results(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
 @pytest.mark.parametrize("k", range(K_MIN, K_MAX + 1))
 def test_random_ends_at_every_k(kernel: str, k: int) -> None:
-    rng = random.Random(k)
-    for walk_limit in (613, rng.randint(1, 40)):
-        packed = pack_cases([random_case(rng, k) for _ in range(60)])
+    for seed, walk_limit in enumerate((613, 1 + 7 * k % 40)):
+        packed = random_partition(k, seed, random_genome)
         check(packed, WalkParams(k, walk_limit), kernel)
 
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
-@settings(max_examples=100)
+@pytest.mark.parametrize("k", range(K_MIN, K_MAX + 1, 4))
+def test_simple_ends(kernel: str, k: int) -> None:
+    for seed, walk_limit in enumerate((613, 1 + 7 * k % 40)):
+        packed = random_partition(k, seed, simple_genome)
+        check(packed, WalkParams(k, walk_limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", [21, 34, 77, 121])
+def test_a_run_that_one_read_leaves(kernel: str, k: int) -> None:
+    run = check(pack_cases([broken_run_case(k)]), WalkParams(k), kernel)
+    assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@settings(max_examples=30)
 @given(data=st.data(), k=st.sampled_from([21, 22, 29, 33, 37, 45, 61]), limit=st.integers(1, 60))
 def test_structured_ends(kernel: str, data: st.DataObject, k: int, limit: int) -> None:
     ends: list[ContigEnd] = data.draw(st.lists(contig_ends(k), min_size=1, max_size=4))
@@ -188,9 +227,9 @@ def test_long_reads_and_long_walks(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
-@pytest.mark.parametrize("batch_bytes", [50_000, 1_000_000])
-def test_small_batches(branches: PackedPartition, kernel: str, batch_bytes: int) -> None:
-    run = check(branches, WalkParams(77), kernel, batch_bytes=batch_bytes)
+@pytest.mark.parametrize("batch_bytes", [10_000, 25_000])
+def test_small_batches(few_branches: PackedPartition, kernel: str, batch_bytes: int) -> None:
+    run = check(few_branches, WalkParams(77), kernel, batch_bytes=batch_bytes)
     assert run.statistics.batches > 10
 
 
@@ -202,16 +241,19 @@ def test_offsets_past_32_bits(branches: PackedPartition, kernel: str) -> None:
         word_offset=branches.word_offset + (1 << 36),
     )
     wanted = cpu.extend_partition(branches, WalkParams(77), 4)
-    for batch_bytes in (500_000, gpu.BATCH_BYTES):
+    for batch_bytes in (3_000_000, gpu.BATCH_BYTES):
         run = gpu.run_partition(far, WalkParams(77), kernel=kernel, batch_bytes=batch_bytes)
         assert_same(run.extensions, wanted)
         assert run.statistics.ends_on_cpu == 0
 
 
 @pytest.mark.parametrize("kernel", ["v1", "v2"])
-def test_little_memory(branches: PackedPartition, kernel: str) -> None:
-    run = check(branches, WalkParams(77), kernel, memory=2_000_000)
-    assert 0 < run.statistics.ends_on_cpu < 2 * len(branches.depth)
+def test_little_memory(few_branches: PackedPartition, kernel: str) -> None:
+    params, contigs = WalkParams(77), len(few_branches.depth)
+    tables = TableKernels(few_branches, params, kernel)
+    sizes = sorted(tables.extra_bytes(contig, contig + 1) for contig in range(contigs))
+    run = check(few_branches, params, kernel, memory=sizes[9 * contigs // 10])
+    assert contigs // 10 <= run.statistics.ends_on_cpu // 2 < contigs // 2
     assert run.statistics.batches > 1
 
 
@@ -229,10 +271,10 @@ class FailingDevice(Device):
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
 @pytest.mark.parametrize("failures", [1, 4])
-def test_out_of_memory(branches: PackedPartition, kernel: str, failures: int) -> None:
+def test_out_of_memory(few_branches: PackedPartition, kernel: str, failures: int) -> None:
     device = FailingDevice(Device.current().number)
     device.failures = failures
-    run = check(branches, WalkParams(77), kernel, device=device, batch_bytes=1_000_000)
+    run = check(few_branches, WalkParams(77), kernel, device=device, batch_bytes=250_000)
     assert run.statistics.halved == failures
     assert run.statistics.ends_on_cpu == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adversarial import Case, random_bases, random_case
+from adversarial import Case, broken_run_case, random_bases, random_case, simple_genome
 from conftest import shared_data
 from ends import pack_cases
 from host_device import HostDevice
@@ -21,11 +22,49 @@ from reference import Read, read_dump, reverse_complement
 from test_gpu_host import assert_same
 
 from dlasm.engines import cpu, gpu
+from dlasm.kernels import launch_fast
 from dlasm.kernels.loader import FOLDER, MODULES
 from dlasm.pack import PackedPartition
 from dlasm.params import WalkParams
 
 NATIVE = Path(__file__).parent / "native"
+
+
+def build(name: str, folder: Path) -> ctypes.CDLL:
+    """Compile a file of ``native`` with watched memory; ``emulate.hpp`` says how that works."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not there")
+    compiled, library = folder / f"{name}.o", folder / f"{name}.so"
+    options = [
+        "-std=c++17",
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-fsanitize=thread",
+        f"-I{FOLDER}",
+        f"-I{NATIVE}",
+    ]
+    subprocess.run([compiler, *options, "-c", "-o", compiled, NATIVE / f"{name}.cpp"], check=True)
+    subprocess.run([compiler, "-shared", "-o", library, compiled], check=True)
+    loaded = ctypes.CDLL(str(library))
+    loaded.take_hazards.restype = ctypes.c_char_p
+    return loaded
+
+
+def hazards(library: ctypes.CDLL) -> str:
+    """Say where accesses since the last call were not ordered, with lines if binutils is there."""
+    found: str = library.take_hazards().decode()
+    tool = shutil.which("addr2line")
+    if not found or tool is None:
+        return found
+
+    def line(address: re.Match[str]) -> str:
+        command = [tool, "-ise", library._name, address[0]]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return " < ".join(re.sub(r" \(.*\)", "", said).split())
+
+    return re.sub("0x[0-9a-f]+", line, found)
 
 
 class EmulatedDevice(HostDevice):
@@ -49,23 +88,36 @@ class EmulatedDevice(HostDevice):
         places = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         status = self.libraries[module].launch(kernel.encode(), grid, block, places)
         assert status == 0, f"{module} has no kernel {kernel}"
+        found = hazards(self.libraries[module])
+        if found:
+            pytest.fail(f"{kernel} has memory hazards:\n{found}")
         self.launches.append((kernel, grid, block))
 
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> EmulatedDevice:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not there")
     folder = tmp_path_factory.mktemp("emulated")
-    libraries = {}
-    for module in MODULES:
-        source = NATIVE / f"{module.replace('extend', 'emulated')}.cpp"
-        library = folder / f"{module}.so"
-        options = ["-std=c++17", "-O1", "-g", "-fPIC", "-shared", f"-I{FOLDER}", f"-I{NATIVE}"]
-        subprocess.run([compiler, *options, "-o", library, source], check=True)
-        libraries[module] = ctypes.CDLL(str(library))
+    libraries = {module: build(module.replace("extend", "emulated"), folder) for module in MODULES}
     return EmulatedDevice(libraries)
+
+
+def test_hazards_are_found(tmp_path: Path) -> None:
+    library = build("emulated_hazards", tmp_path)
+    wanted = {
+        "reverse_block": "write .* then read ",
+        "read_then_write": "read .* then write ",
+        "reverse_warp": "(read|write) .* then (read|write) ",
+        "add_up": "atomic .* then read |read .* then atomic ",
+        "write_blocks": "write .* then write ",
+    }
+    out = (ctypes.c_int * 64)()
+    for name, pattern in wanted.items():
+        assert library.launch(name.encode(), 0, out) == 0
+        assert re.search(pattern, hazards(library)), name
+        assert library.launch(name.encode(), 1, out) == 0
+        assert hazards(library) == "", name
+    assert library.launch(b"write_bytes", 0, out) == 0
+    assert hazards(library) == ""
 
 
 def check(
@@ -87,11 +139,26 @@ def test_random_ends(device: EmulatedDevice, kernel: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("k", [21, 34, 61])
+def test_simple_ends(device: EmulatedDevice, kernel: str, k: int) -> None:
+    rng = random.Random(k)
+    for walk_limit in (200, rng.randint(1, 40)):
+        packed = pack_cases([random_case(rng, k, simple_genome) for _ in range(6)])
+        check(device, packed, WalkParams(k, walk_limit), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_a_run_that_one_read_leaves(device: EmulatedDevice, kernel: str) -> None:
+    for k in (21, 34):
+        check(device, pack_cases([broken_run_case(k)]), WalkParams(k, 34), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
 @pytest.mark.parametrize(
     "dump", ["arcticsynth/candidates_k77.dat.gz", "synthetic/branches_k77.dat.gz"]
 )
 def test_dumps(device: EmulatedDevice, kernel: str, dump: str) -> None:
-    contigs = list(read_dump(shared_data(*dump.split("/"))))[:: 40 if "arctic" in dump else 200]
+    contigs = list(read_dump(shared_data(*dump.split("/"))))[:: 40 if "arctic" in dump else 400]
     packed = pack_cases([Case(c.sequence, c.left, c.right, float(c.depth)) for c in contigs])
     for k in (21, 77):
         check(device, packed, WalkParams(k), kernel)
@@ -125,3 +192,17 @@ def test_an_end_with_many_reads(device: EmulatedDevice, kernel: str) -> None:
     mirrored = [(reverse_complement(bases), quality) for bases, quality in reads[:30]]
     packed = pack_cases([Case(genome[:220], mirrored, reads, 30.0)])
     check(device, packed, WalkParams(33, 150), kernel)
+
+
+def test_scratch_space_grows_until_all_ends_fit(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = launch_fast.QUEUES * 4 * 2 * 4 + launch_fast.ALIGNMENT
+    monkeypatch.setattr(launch_fast, "scratch_bytes", lambda *_: queues)
+    monkeypatch.setattr(launch_fast, "walk_area_words", lambda *_: 1)
+    rng = random.Random(7)
+    genome = random_bases(rng, 500)
+    reads: list[Read] = [(genome[s : s + 150], [40] * 150) for s in range(100, 350, 2)]
+    cases = [Case(genome[:200], [], reads, 30.0), broken_run_case(33)]
+    run = check(device, pack_cases(cases), WalkParams(33, 200), "fast")
+    assert run.statistics.repeated > 1

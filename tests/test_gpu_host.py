@@ -111,6 +111,20 @@ def test_out_of_memory_halves_the_batch(
     assert device.held == 0
 
 
+def test_few_failures_leave_batches_of_several_contigs(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    # on a large device nearly all memory of a batch is scratch space, however few its contigs are
+    device = HostDevice(failures=4)
+    device.multiprocessors = 132
+    contigs = len(packed.depth)
+    run = gpu.run_partition(packed, PARAMS, device=device)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.ends_on_cpu == 0
+    assert run.statistics.batches <= 2 * 2**4
+    assert run.statistics.batches < contigs // 2
+
+
 def test_memory_that_is_not_what_it_seemed(packed: PackedPartition, wanted: Extensions) -> None:
     device = HostDevice(memory=1_000_000)
     run = gpu.run_partition(packed, PARAMS, kernel="v1", device=device, memory=1 << 30)

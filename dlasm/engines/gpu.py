@@ -404,11 +404,14 @@ class _Run:
     def ran_out(self, first: int, last: int) -> None:
         """Put contigs back for which the device has no memory; smaller batches from now on.
 
-        A contig that ran out alone, with nothing else on the device, goes to the CPU engine.
+        Batches get half of the contigs, or half of what contigs cost if that is more: most of the
+        cost may be of one contig, and scratch space for few contigs is nearly that for many. A
+        contig that ran out alone, with nothing else on the device, goes to the CPU engine.
         """
         self.statistics.halved += 1
         fixed = self.cost(first, first)
-        self.budget = fixed + (self.cost(first, last) - fixed) // 2
+        half_of_cost = fixed + (self.cost(first, last) - fixed) // 2
+        self.budget = max(half_of_cost, self.cost(first, (first + last) // 2))
         alone = not any(slot.batch for slot in self.session.slots)
         if alone and last - first == 1:
             self.extend_on_cpu(first, last)

@@ -13,7 +13,8 @@ namespace dlasm {
 using i16 = short;
 using u16 = unsigned short;
 
-// Outcome of an end that is too large for 32-bit numbers within it: the CPU engine takes it.
+// Outcome of an end that is too large for 32-bit numbers within it. The host keeps such ends to
+// itself, so that none is expected.
 constexpr u8 kTooLarge = 255;
 
 // Numbers that the kernels add to; all zero before the first one.

@@ -117,6 +117,8 @@ DLASM_KERNEL __launch_bounds__(dlasm::kLargeWarps* dlasm::kLanes, dlasm::kLargeB
       TeamWalker<kLargeWarps> walker(batch, end, state,
                                      large.workplace(batch.scratch + place_at, batch.walk_limit));
       if (walker.extend()) break;
+      // never a result that nobody has written
+      if (all_cursors && threadIdx.x == 0) store_outcome(batch, end, kTooLarge, 0, 0);
     }
   }
 }

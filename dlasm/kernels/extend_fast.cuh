@@ -13,7 +13,7 @@
 
 namespace dlasm {
 
-constexpr i64 kMaxEndWords = i64{1} << 22;  // so that the number of a cursor takes 26 bits
+constexpr i64 kMaxEndWords = i64{1} << 22;  // so that the number of a cursor takes 27 bits
 
 constexpr int kTile = 512;          // ends that a block of extend_small sorts by size
 constexpr int kSmallThreads = 128;  // of its block
@@ -516,9 +516,7 @@ struct TeamState {
   i32 waiting, waiting_here, shortest_vote;
   u32 doubled, start_doubled, disputed;
   i32 repeat;
-  u32 running;  // of the sums over buckets
-  u32 warp_sum[kLanes];
-  u32 fits;
+  alignas(16) u32 warp_sum[kLanes];  // no other word is read along with it
 };
 
 template <int kWarps>
@@ -672,8 +670,7 @@ class TeamWalker {
   DLASM_DEVICE void sum_buckets() {
     constexpr u32 kEach = 4;  // buckets that a thread takes at a time
     const u32 buckets = 1u << place_.bucket_bits;
-    if (leads()) state_.running = 0;
-    T::sync();
+    u32 all = 0;  // of the buckets done, known to every thread
 #pragma unroll 1
     for (u32 first = 0; first < buckets; first += kEach * T::kThreads) {
       u32* bucket = place_.buckets + first + kEach * T::rank();
@@ -682,10 +679,9 @@ class TeamWalker {
 #pragma unroll
       for (u32 i = 0; i < kEach; ++i) sum += count[i] = own ? bucket[i] : 0;
       const u32 until = warp_running_sum(sum);
-      u32 before = state_.running + until - sum;
+      u32 before = until - sum;
       if (lane_number() == kLanes - 1) state_.warp_sum[T::warp()] = until;
       T::sync();
-      u32 all = 0;
       for (int w = 0; w < kWarps; ++w) {
         if (w == T::warp()) before += all;
         all += state_.warp_sum[w];
@@ -695,7 +691,6 @@ class TeamWalker {
         if (own) bucket[i] = before;
         before += count[i];
       }
-      if (leads()) state_.running += all;
       T::sync();
     }
   }
@@ -1119,9 +1114,10 @@ struct LargePlace {
     bucket_bits = 10;
     while (bucket_bits < 20 && (i64{1} << bucket_bits) < samples) ++bucket_bits;
     buckets = i64{1} << bucket_bits;
-    // A cursor is a read and a place in it or up to a chunk past it, and it never happens that all
-    // of them are cursors but in reads of one base.
-    const i64 most = kBasesPerWord / 2 * samples + kChunk * reads;
+    // Most cursors there can be in a step: for each place in a read one that came into it, and one
+    // that begins within the chunk, where what was to come broke off the first. Few ends but those
+    // of reads of one base come near it.
+    const i64 most = kBasesPerWord * samples;  // at least twice the bases
     capacity =
         all_cursors ? most : smaller(static_cast<i32>(most), static_cast<i32>(2 * reads + 1024));
     context_words = base_words(kTailBases + batch.walk_limit) + 4;

@@ -62,7 +62,7 @@ COUNTERS = 16
 afterwards how many words of walk area and how many bytes of scratch were wanted."""
 
 TOO_LARGE = 255
-"""Outcome of an end that the kernels leave to the CPU engine (``kTooLarge``)."""
+"""Outcome of an end that the kernels refuse, which they should not be given (``kTooLarge``)."""
 
 MAX_END_WORDS = 1 << 22
 """Packed words of an end's reads above which it is too large (``kMaxEndWords``)."""
