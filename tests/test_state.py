@@ -249,6 +249,22 @@ def test_a_folder_that_cannot_be_made(community, tmp_path, where):
         dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
 
 
+def test_a_failure_while_extending_leaves_no_half_store(community, whole, tmp_path, monkeypatch):
+    arguments = {"contigs": community.contigs_path, "reads": community.reads_paths}
+    output = tmp_path / "o"
+
+    def fail(*_arguments):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dlasm.store.write_partition", fail)
+        with pytest.raises(ResourceError, match=r"--resume"):
+            dlasm.extend(**arguments, output=output)
+    assert not [entry for entry in output.iterdir() if "results.zarr" in entry.name]
+    run = dlasm.extend(**arguments, output=output, resume=True)
+    assert len(run.results) == community.contigs
+
+
 def test_a_system_error_keeps_the_run(community, whole, tmp_path, monkeypatch):
     arguments = {"contigs": community.contigs_path, "reads": community.reads_paths}
     output = tmp_path / "o"
