@@ -11,7 +11,7 @@ from dlasm.errors import EngineError
 from dlasm.kernels import launch_fast, launch_tables, loader
 
 nvrtc = pytest.importorskip(
-    "cuda.bindings.nvrtc", reason="cuda-bindings is not there (group compile in pyproject.toml)"
+    "cuda.bindings.nvrtc", reason="cuda-bindings is not there (extra test or gpu)"
 )
 
 MOST_STACK = 1024
@@ -24,7 +24,7 @@ def _nvrtc_is_there() -> None:
     try:
         nvrtc.nvrtcVersion()
     except (RuntimeError, OSError) as error:
-        pytest.skip(f"NVRTC is not there (group compile in pyproject.toml): {error}")
+        pytest.skip(f"NVRTC is not there (extra test or gpu): {error}")
 
 
 def entry_points(module: str) -> set[str]:
