@@ -213,6 +213,15 @@ def test_a_failing_launch_leaves_nothing_behind(
     assert_same(run.extensions, wanted)
 
 
+def test_errors_of_the_driver_are_errors_of_the_engine(packed: PackedPartition) -> None:
+    class Failing(HostDevice):
+        def free_bytes(self) -> int:
+            raise RuntimeError("cudaErrorDevicesUnavailable")
+
+    with pytest.raises(EngineError, match="the GPU failed: cudaErrorDevicesUnavailable"):
+        gpu.run_partition(packed, PARAMS, device=Failing())
+
+
 def _break(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., PackedPartition]:
     return lambda packed: replace(packed, **{name: change(getattr(packed, name))})
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -97,6 +97,19 @@ class GpuRun:
     statistics: GpuStatistics
 
 
+@contextlib.contextmanager
+def _device_errors() -> Iterator[None]:
+    """Tell what CuPy and the driver raise as an error of the engine."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except (
+        RuntimeError
+    ) as error:  # CuPy's errors of the driver and of the runtime are RuntimeErrors
+        raise EngineError(f"the GPU failed: {error}") from error
+
+
 def extend_partition(
     packed: PackedPartition, params: WalkParams, threads: int = 1, *, kernel: str = DEFAULT_KERNEL
 ) -> Extensions:
@@ -159,9 +172,10 @@ def run_partition(
     if kernel not in KERNELS:
         raise ParameterError(f"there is no kernel {kernel!r}; there are {', '.join(KERNELS)}")
     _check(packed)
-    session = _current_session() if device is None else _session(device)
-    with session.lock, session.device.activated():
-        return _Run(session, packed, params, threads, kernel, memory, batch_bytes).run()
+    with _device_errors():
+        session = _current_session() if device is None else _session(device)
+        with session.lock, session.device.activated():
+            return _Run(session, packed, params, threads, kernel, memory, batch_bytes).run()
 
 
 def prepare(kernel: str = DEFAULT_KERNEL, uuid: str | None = None) -> str:
@@ -184,11 +198,12 @@ def prepare(kernel: str = DEFAULT_KERNEL, uuid: str | None = None) -> str:
     EngineError
         If CuPy or the device cannot be used.
     """
-    device = Device.current() if uuid is None else Device.of(uuid)
-    with device.activated():
-        _session(device)
-        device.load(FastKernels.module if kernel == "fast" else TableKernels.module)
-    return device.uuid
+    with _device_errors():
+        device = Device.current() if uuid is None else Device.of(uuid)
+        with device.activated():
+            _session(device)
+            device.load(FastKernels.module if kernel == "fast" else TableKernels.module)
+        return device.uuid
 
 
 def pinned_buffer(size: int) -> np.ndarray:
@@ -625,7 +640,7 @@ class _Run:
     def _abandon(self) -> None:
         """Wait for what is queued, as far as that is possible, and let go of its memory."""
         for slot in self.session.slots:
-            if slot.batch:
-                with contextlib.suppress(EngineError):  # the error under way says more
-                    self.device.synchronize(slot.stream)
-                slot.batch = None
+            # a batch that could not be queued whole may still be copying from the caller's memory
+            with contextlib.suppress(RuntimeError):  # the error under way says more
+                self.device.synchronize(slot.stream)
+            slot.batch = None

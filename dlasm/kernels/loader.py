@@ -8,6 +8,7 @@ or cuda-bindings before it is asked for.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -192,7 +193,15 @@ def compile_module(
     ImportError
         If cuda-bindings is not there.
     """
-    from cuda.bindings import nvrtc
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()  # loads the library
+    except (ImportError, RuntimeError, OSError) as error:
+        raise EngineError(
+            f"kernels cannot be compiled here: {error}; install dlasm with the extra gpu, "
+            "gpu-cuda13 or test, which bring NVRTC"
+        ) from error
 
     def call(function: Any, *arguments: Any) -> Any:
         status, *values = function(*arguments)
@@ -253,9 +262,12 @@ def format_figures(figures: Iterable[KernelFigures]) -> str:
 def main() -> None:
     """Print the table of all kernels for :data:`ARCHITECTURES`."""
     figures: list[KernelFigures] = []
-    for module in MODULES:
-        for architecture in ARCHITECTURES:
-            figures += compile_module(module, architecture)[1]
+    try:
+        for module in MODULES:
+            for architecture in ARCHITECTURES:
+                figures += compile_module(module, architecture)[1]
+    except EngineError as error:
+        sys.exit(f"Error: {error}")
     print(format_figures(figures))
 
 
