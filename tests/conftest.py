@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import dlasm
+from dlasm.testing import simulate_community
 
 ROOT = Path(__file__).resolve().parents[1]
 if Path(dlasm.__file__).resolve().parents[1] != ROOT:
@@ -37,3 +38,16 @@ def shared_data(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"test data {path} are not there")
     return path
+
+
+@pytest.fixture(scope="module")
+def community(tmp_path_factory):
+    path = tmp_path_factory.mktemp("community") / "sim"
+    return simulate_community(path, genomes=3, genome_length=10_000, seed=7)
+
+
+@pytest.fixture(scope="module")
+def whole(community, tmp_path_factory):
+    """A run without a cluster, that nobody killed."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    return dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)

@@ -20,22 +20,8 @@ from dlasm.cluster import check_workers, cpu_pools, dashboard_hint, local_cluste
 from dlasm.dispatch import PartitionSource, SequenceSource, Task, run_tasks
 from dlasm.errors import ClusterError, ParameterError, ReadsError
 from dlasm.partition import Plan
-from dlasm.testing import simulate_community
 
 WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
-
-
-@pytest.fixture(scope="module")
-def community(tmp_path_factory):
-    path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=3, genome_length=10_000, seed=7)
-
-
-@pytest.fixture(scope="module")
-def whole(community, tmp_path_factory):
-    """A run without a cluster."""
-    output = tmp_path_factory.mktemp("whole") / "run"
-    return dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
 
 
 @pytest.fixture(scope="module")

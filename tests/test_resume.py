@@ -15,7 +15,6 @@ import pytest
 import dlasm
 from dlasm.errors import OutputExistsError, ResumeError, StoreError
 from dlasm.tasks import extend_task
-from dlasm.testing import simulate_community
 
 OPTIONS = {"partition_bytes": 20_000, "threads": 2}
 
@@ -60,19 +59,6 @@ MOMENTS = {
     "figures": ("dlasm.pipeline:figures", 1),
     "summary": ("dlasm.pipeline:_versions", 1),
 }
-
-
-@pytest.fixture(scope="module")
-def community(tmp_path_factory):
-    path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=3, genome_length=10_000, seed=7)
-
-
-@pytest.fixture(scope="module")
-def whole(community, tmp_path_factory):
-    """A run that nobody killed."""
-    output = tmp_path_factory.mktemp("whole") / "run"
-    return dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
 
 
 def run_until_killed(community, output, where, count, mode="") -> None:

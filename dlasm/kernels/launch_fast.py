@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlasm.pack import ALIGNMENT
+
 __all__ = [
     "BATCH",
     "COUNTERS",
     "MAX_END_WORDS",
-    "SOURCE",
     "TOO_LARGE",
     "Launch",
     "launches",
@@ -21,9 +22,6 @@ __all__ = [
     "spell",
     "walk_area_words",
 ]
-
-SOURCE = "extend_fast.cu"
-"""The file of kernels to compile; its headers lie beside it."""
 
 BATCH = np.dtype(
     [
@@ -75,7 +73,6 @@ BLOCK_THREADS = 256  # kLargeWarps * 32
 BLOCK_BLOCKS = 3  # of extend_large on a multiprocessor, kLargeBlocks
 
 QUEUES = 9  # of u32 end numbers in scratch, one for warps and kLevels for blocks
-ALIGNMENT = 256  # bytes
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlasm.pack import BASES_PER_WORD, PADDING_WORDS
 from dlasm.params import BIN_LIMIT, K_MIN, K_SHIFT
 
 __all__ = ["KERNELS", "TABLES", "TablePlan", "lowest_rung", "mers_per_end", "plan_tables"]
@@ -40,10 +41,6 @@ LOAD_PERCENT = 93
 
 TAIL_BASES = 128
 """Bases of a contig that a context begins with, ``kTailBases`` in ``bases.cuh``."""
-
-BASES_PER_WORD = 16
-PADDING_WORDS = 2
-"""Words after a context, which 64-bit windows may look at."""
 
 BLOCK = 64
 """Threads of a block: few, so that one long end holds up few others."""

@@ -1,8 +1,8 @@
 """CUDA sources as one text each, compiled for the device at hand or, without one, for a table.
 
-CuPy compiles with NVRTC at run time and keeps what it compiled on disk, under a key made of the
-source text alone; so headers are put into the source before CuPy sees it. Nothing here imports CuPy
-or cuda-bindings before it is asked for.
+CuPy compiles with NVRTC at run time and keeps what it compiled on disk, under a key that knows the
+source text but not the files it includes; so headers are put into the source before CuPy sees it.
+Nothing here imports CuPy or cuda-bindings before it is asked for.
 """
 
 from __future__ import annotations
