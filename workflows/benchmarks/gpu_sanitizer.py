@@ -28,13 +28,17 @@ def collect(file: Path, selection: str) -> list[str]:
     """Return the names of the tests in ``file`` that ``selection`` names."""
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-k", selection]
     command += ["--collect-only", "-q", "-p", "no:cacheprovider", str(file)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [line.strip() for line in listed.splitlines() if "::" in line]
+    listed = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=file.parent
+    ).stdout
+    # pytest names tests from its root folder on; the file itself is found from anywhere
+    names = (line.strip().partition("::")[2] for line in listed.splitlines())
+    return [f"{file}::{name}" for name in names if name]
 
 
 def run(tool: str, test: str, until: float, logs: Path) -> dict[str, object]:
     """Run one test under one tool."""
-    row: dict[str, object] = {"tool": tool, "test": test.split("::")[1]}
+    row: dict[str, object] = {"tool": tool, "test": test.partition("::")[2]}
     left = until - time.monotonic()
     if left < 1:
         return row | {"verdict": "not run", "errors": "", "seconds": ""}
@@ -52,6 +56,8 @@ def run(tool: str, test: str, until: float, logs: Path) -> dict[str, object]:
     summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", said)
     passed = re.search(r"\b1 passed", said) is not None
     clean = code == 0 and passed and summary == ["0"]
+    if clean:
+        log.unlink()
     return row | {
         "verdict": "clean" if clean else "FAILED" if summary else "no summary",
         "errors": "+".join(summary),
@@ -72,7 +78,9 @@ def main() -> None:
     until = time.monotonic() + args.seconds
     logs = args.csv.with_suffix("")
     logs.mkdir(parents=True, exist_ok=True)
-    work = [(tool, test) for test in collect(args.tests, args.select) for tool in args.tools]
+    work = [
+        (tool, test) for test in collect(args.tests.resolve(), args.select) for tool in args.tools
+    ]
     with open(args.csv, "w", newline="") as file, ThreadPoolExecutor(args.jobs) as pool:
         table = csv.DictWriter(file, ["tool", "test", "verdict", "errors", "seconds"])
         table.writeheader()
