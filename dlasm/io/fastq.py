@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 
 import numpy as np
 
 import dlasm.io._parse as _parse
 from dlasm.errors import ParameterError, ReadsError
-from dlasm.io.streams import BLOCK_BYTES, BlockReader, DamagedStreamError
+from dlasm.io.streams import DamagedStreamError, TextStream
 from dlasm.params import MIN_READ_LENGTH, PHRED_OFFSET
 
 __all__ = ["BATCH_READS", "Library", "ReadBatch", "ReadCounts", "iter_batches"]
 
 BATCH_READS = 32_768
 """Reads of a batch (mates count one each)."""
+
+BATCHES_AHEAD = 2
+"""Batches that are read while one is used."""
+
+PIECE_BYTES = 256 << 10
+"""Bytes decompressed and then parsed at a time: what stays in the cache."""
 
 _KINDS = {"pairs": 2, "interleaved": 1, "single": 1}
 
@@ -167,24 +177,74 @@ _PLACES = (0, 1, 3)
 """Which of those are places in the text."""
 
 
-class _ReadFile:
-    """One file of reads, taken a fixed number of records at a time."""
+@dataclass(frozen=True)
+class _Take:
+    """Some records of a file."""
 
-    def __init__(self, path: str, phred_offset: int, block_bytes: int) -> None:
+    text: np.ndarray  # the buffer that was given, or a larger one
+    used: int
+    rows: list[np.ndarray]
+    counts: dict[str, int]
+
+
+class _ReadFile:
+    """One file of reads, taken a fixed number of records at a time by a thread of its own.
+
+    The thread decompresses into the buffer that the records stay in and parses what it has just
+    written, so a byte is copied once and parsed while it is in the cache.
+    """
+
+    def __init__(self, path: str, phred_offset: int, piece_bytes: int) -> None:
         self.path = path
         self.parser = _parse.ReadParser(phred_offset, MIN_READ_LENGTH)
-        self._block_bytes = block_bytes
-        self.reader = BlockReader(path, ReadsError, block_bytes)
+        self.capacity = 2 * piece_bytes  # later as much as records needed
+        self._piece_bytes = piece_bytes
+        self._stream = TextStream(path, ReadsError)
         self._rest = np.empty(0, dtype=np.uint8)
-        self._capacity = 2 * block_bytes
         self._final = False
         self._damage: DamagedStreamError | None = None
+        self._asked: SimpleQueue[tuple[Future[_Take], int, np.ndarray] | None] = SimpleQueue()
+        # not an executor's thread: a pipe that nobody writes to must not keep the process alive
+        self._thread = Thread(target=self._serve, name="dlasm-read", daemon=True)
+        self._thread.start()
 
-    def take(self, count: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the text and the rows of the next ``count`` records, fewer at the end."""
+    def ask(self, count: int, buffer: np.ndarray) -> Future[_Take]:
+        """Let the thread take the next ``count`` records, fewer at the end, into ``buffer``."""
+        answer: Future[_Take] = Future()
+        self._asked.put((answer, count, buffer))
+        return answer
+
+    def count_rest(self) -> int:
+        """Read to the end; return the number of records in the file."""
+        buffer = np.empty(self.capacity, dtype=np.uint8)
+        while len(self.ask(BATCH_READS, buffer).result().rows[0]):
+            pass
+        return self.parser.records
+
+    def close(self) -> None:
+        """End the thread and close the file."""
+        self._asked.put(None)
+        self._thread.join(timeout=1)
+        if not self._thread.is_alive():  # else it waits for a pipe that nobody writes to
+            self._stream.close()
+
+    def _serve(self) -> None:
+        failed: BaseException | None = None
+        while (asked := self._asked.get()) is not None:
+            answer, count, buffer = asked
+            try:
+                if failed is not None:  # what follows a fault is not told
+                    raise failed
+                answer.set_result(self._take(count, buffer))
+            except BaseException as problem:
+                failed = problem
+                answer.set_exception(problem)
+
+    def _take(self, count: int, buffer: np.ndarray) -> _Take:
         rows = [np.empty(count, dtype=dtype) for dtype in _ROW_TYPES]
-        buffer = np.empty(max(self._capacity, len(self._rest)), dtype=np.uint8)
         filled = len(self._rest)
+        if filled > len(buffer):
+            buffer = np.empty(filled + self._piece_bytes, dtype=np.uint8)
         buffer[:filled] = self._rest
         used = row = 0
         while True:
@@ -196,31 +256,26 @@ class _ReadFile:
                 break
             if self._damage:
                 raise self._damaged(self._damage)
-            block = self._next_block()
-            if block is not None:
-                if filled + len(block) > len(buffer):
-                    buffer = np.concatenate([buffer[:filled], np.empty_like(buffer)])
-                buffer[filled : filled + len(block)] = block
-                filled += len(block)
+            if filled == len(buffer):
+                buffer = np.concatenate([buffer, np.empty_like(buffer, shape=(filled + 1,))])
+            filled += self._read(buffer[filled : filled + self._piece_bytes])
         self._rest = buffer[used:filled].copy()
-        self._capacity = max(self._capacity, filled + filled // 8 + self._block_bytes)
-        return buffer[:used], [values[:row] for values in rows]
+        self.capacity = max(self.capacity, filled + filled // 8 + self._piece_bytes)
+        return _Take(buffer, used, [values[:row] for values in rows], self.parser.take_counts())
 
-    def count_rest(self) -> int:
-        """Read to the end; return the number of records in the file."""
-        while len(self.take(BATCH_READS)[1][0]):
-            pass
-        return self.parser.records
-
-    def _next_block(self) -> np.ndarray | None:
+    def _read(self, buffer: np.ndarray) -> int:
+        """Fill the start of ``buffer`` with text; 0 bytes at the end or before a fault."""
+        filled = 0
         try:
-            block = self.reader.read()
-        except DamagedStreamError as problem:
+            while filled < len(buffer):
+                got = self._stream.readinto(buffer.data[filled:])
+                if not got:
+                    self._final = True
+                    break
+                filled += got
+        except DamagedStreamError as problem:  # what came before it is still good
             self._damage = problem
-            return None
-        if block is None:
-            self._final = True
-        return block
+        return filled
 
     def _damaged(self, problem: DamagedStreamError) -> ReadsError:
         number = self.parser.records
@@ -238,14 +293,15 @@ def iter_batches(
     counts: ReadCounts,
     phred_offset: int = PHRED_OFFSET,
     batch_reads: int = BATCH_READS,
-    block_bytes: int = BLOCK_BYTES,
+    piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[ReadBatch]:
     """Read a library batch by batch.
 
     FASTQ (records of four lines) or FASTA, told by the first character, and plain, gzip, bzip2,
     zstd or xz, told by the first bytes. Names of mates must be the same but for ``/1 /2``,
     ``_1 _2`` or ``.1 .2`` at the end of the first word; the Casava 1.8 part after it is not looked
-    at. Memory is bounded by the batch.
+    at. Each file is decompressed and parsed by a thread of its own, a batch ahead; memory is
+    bounded by three batches.
 
     Parameters
     ----------
@@ -257,8 +313,8 @@ def iter_batches(
         ASCII code of quality 0.
     batch_reads : int
         Reads of every batch but the last; even for pairs.
-    block_bytes : int
-        Bytes read at a time; does not change the batches.
+    piece_bytes : int
+        Bytes decompressed and then parsed at a time; does not change the batches.
 
     Yields
     ------
@@ -281,18 +337,21 @@ def iter_batches(
     with ExitStack() as stack:
         files = []
         for path in library.paths:
-            file = _ReadFile(os.fspath(path), phred_offset, block_bytes)
-            stack.callback(file.reader.close)
+            file = _ReadFile(os.fspath(path), phred_offset, piece_bytes)
+            stack.callback(file.close)
             files.append(file)
         if library.kind == "pairs":
             _refuse_same_file(files)
+        of_each = batch_reads // len(files)
+        asked: deque[list[Future[_Take]]] = deque()
         first = 0
         while True:
-            batch = (_take_pairs if library.kind == "pairs" else _take_one)(
-                files, library, first, batch_reads
-            )
-            for file in files:
-                counts.add(file.parser.take_counts())
+            while len(asked) < BATCHES_AHEAD:
+                asked.append(_ask(files, of_each))
+            taken = [answer.result() for answer in asked.popleft()]
+            for take in taken:
+                counts.add(take.counts)
+            batch = _batch(files, library, taken, first)
             if not len(batch):
                 break
             if batch.paired:
@@ -301,6 +360,10 @@ def iter_batches(
                 )
             yield batch
             first += len(batch) * (1 if batch.paired else 2)
+            del batch, taken
+        for answers in asked:  # nothing is left; the threads must be done with the files
+            for answer in answers:
+                answer.result()
     for file in files:
         counts.empty_files += file.parser.records == 0
         if warning := _phred64_warning(file, phred_offset):
@@ -331,35 +394,40 @@ def _phred64_warning(file: _ReadFile, phred_offset: int) -> str | None:
     return None
 
 
-def _take_one(files: list[_ReadFile], library: Library, first: int, batch_reads: int) -> ReadBatch:
-    """Take the next reads of an interleaved or single library."""
-    text, rows = files[0].take(batch_reads)
-    count = len(rows[0])
-    if library.paired and count % 2:
-        name = _name(text, rows, count - 1)
+def _ask(files: list[_ReadFile], count: int) -> list[Future[_Take]]:
+    """Let every file take its next records into its part of a new buffer."""
+    buffer = np.empty(sum(file.capacity for file in files), dtype=np.uint8)
+    parts = np.split(buffer, np.cumsum([file.capacity for file in files])[:-1])
+    return [file.ask(count, part) for file, part in zip(files, parts, strict=True)]
+
+
+def _batch(files: list[_ReadFile], library: Library, taken: list[_Take], first: int) -> ReadBatch:
+    """Make a batch of what was taken from the files of a library."""
+    if library.kind == "pairs":
+        text, rows = _mates_in_turn(taken)
+    else:
+        text, rows = taken[0].text[: taken[0].used], taken[0].rows
+    base_start, quality_start, length, name_start, name_length = rows
+    batch = ReadBatch(
+        text=text,
+        base_start=base_start,
+        quality_start=quality_start,
+        length=length,
+        name_start=name_start,
+        name_length=name_length,
+        mate_suffix_length=np.zeros(len(length), dtype=np.int32),
+        first=first,
+        paired=library.paired,
+    )
+    if library.kind == "interleaved" and len(batch) % 2:
         raise ReadsError(
-            f"{files[0].path}: holds {first + count} reads, an odd number, so the last, {name}, "
-            "has no mate; use --single if these are not interleaved pairs"
+            f"{files[0].path}: holds {first + len(batch)} reads, an odd number, so the last, "
+            f"{batch.name(len(batch) - 1)}, has no mate; use --single if these are not interleaved "
+            "pairs"
         )
-    return _batch(files, library, text, rows, first)
-
-
-def _take_pairs(
-    files: list[_ReadFile], library: Library, first: int, batch_reads: int
-) -> ReadBatch:
-    """Take the next pairs of two files, in step."""
-    (text_1, rows_1), (text_2, rows_2) = (file.take(batch_reads // 2) for file in files)
-    both = min(len(rows_1[0]), len(rows_2[0]))
-    rows = []
-    for column, (mates_1, mates_2) in enumerate(zip(rows_1, rows_2, strict=True)):
-        values = np.empty(2 * both, dtype=mates_1.dtype)
-        values[0::2] = mates_1[:both]
-        values[1::2] = mates_2[:both]
-        if column in _PLACES:
-            values[1::2] += (values[1::2] >= 0) * len(text_1)
-        rows.append(values)
-    batch = _batch(files, library, np.concatenate([text_1, text_2]), rows, first)
-    if len(rows_1[0]) != len(rows_2[0]):
+    if library.paired:
+        _match_mates(files, batch)
+    if library.kind == "pairs" and len(taken[0].rows[0]) != len(taken[1].rows[0]):
         total_1, total_2 = (file.count_rest() for file in files)
         raise ReadsError(
             f"{files[0].path} holds {total_1} reads but {files[1].path} {total_2}; mates must "
@@ -370,41 +438,41 @@ def _take_pairs(
     return batch
 
 
-def _batch(
-    files: list[_ReadFile],
-    library: Library,
-    text: np.ndarray,
-    rows: list[np.ndarray],
-    first: int,
-) -> ReadBatch:
-    """Make a batch, checking that mates have the same name."""
-    base_start, quality_start, length, name_start, name_length = rows
-    mate_suffix_length = np.zeros(len(length), dtype=np.int32)
-    if library.paired:
-        pair = _parse.match_mates(text, name_start, name_length, mate_suffix_length)
-        if pair >= 0:
-            names = [_name(text, rows, 2 * pair + mate) for mate in (0, 1)]
-            where = [f"{name} in {file.path}" for name, file in zip(names, files, strict=False)]
-            if len(files) == 1:
-                where = [f"{names[0]} and then {names[1]} in {files[0].path}"]
-            raise ReadsError(
-                f"mates are out of step: pair {first // 2 + pair + 1} is {' but '.join(where)}; "
-                "were the mates filtered separately? Bring them back in step (e.g. repair.sh of "
-                "BBTools, or seqkit pair), or use --single"
-            )
-    return ReadBatch(
-        text,
-        base_start,
-        quality_start,
-        length,
-        name_start,
-        name_length,
-        mate_suffix_length,
-        first,
-        library.paired,
+def _mates_in_turn(taken: list[_Take]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the text and rows of pairs, of which two files hold a mate each."""
+    one, two = taken
+    buffer = one.text.base
+    if buffer is not None and buffer is two.text.base:  # that which was made for both
+        shift = len(one.text)
+        text = buffer[: shift + two.used]
+    else:
+        text = np.concatenate([one.text[: one.used], two.text[: two.used]])
+        shift = one.used
+    both = min(len(one.rows[0]), len(two.rows[0]))
+    rows = []
+    for column, (mates_1, mates_2) in enumerate(zip(one.rows, two.rows, strict=True)):
+        values = np.empty(2 * both, dtype=mates_1.dtype)
+        values[0::2] = mates_1[:both]
+        values[1::2] = mates_2[:both]
+        if column in _PLACES:
+            values[1::2] += (values[1::2] >= 0) * shift
+        rows.append(values)
+    return text, rows
+
+
+def _match_mates(files: list[_ReadFile], batch: ReadBatch) -> None:
+    """Require that mates have the same name; note the suffixes in which names differ."""
+    pair = _parse.match_mates(
+        batch.text, batch.name_start, batch.name_length, batch.mate_suffix_length
     )
-
-
-def _name(text: np.ndarray, rows: list[np.ndarray], row: int) -> str:
-    begin = rows[3][row]
-    return text[begin : begin + rows[4][row]].tobytes().decode(errors="backslashreplace")
+    if pair < 0:
+        return
+    names = [batch.name(2 * pair + mate) for mate in (0, 1)]
+    where = [f"{name} in {file.path}" for name, file in zip(names, files, strict=False)]
+    if len(files) == 1:
+        where = [f"{names[0]} and then {names[1]} in {files[0].path}"]
+    raise ReadsError(
+        f"mates are out of step: pair {batch.first // 2 + pair + 1} is {' but '.join(where)}; "
+        "were the mates filtered separately? Bring them back in step (e.g. repair.sh of "
+        "BBTools, or seqkit pair), or use --single"
+    )

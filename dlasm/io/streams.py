@@ -93,6 +93,61 @@ def _decompressed(file: io.BufferedReader) -> _Stream:
     return file
 
 
+class TextStream:
+    """The decompressed text of one file.
+
+    The compression (none, gzip, bzip2, zstd, xz; any number of members) is told from the first
+    bytes.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; pipes work too.
+    error : type
+        Kind of :class:`~dlasm.errors.InputError` to raise when the file cannot be opened.
+
+    Raises
+    ------
+    InputError
+        Of the kind ``error``: the file is missing, a directory, or may not be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], error: type[InputError]) -> None:
+        self.path = os.fspath(path)
+        self._stream: _Stream | None = None
+        try:
+            self._file = open(self.path, "rb", buffering=_GZIP_PIECE)  # noqa: SIM115
+        except FileNotFoundError:
+            raise error(f"{self.path}: there is no such file; check the path") from None
+        except IsADirectoryError:
+            raise error(f"{self.path}: is a directory; name the file in it") from None
+        except PermissionError:
+            raise error(
+                f"{self.path}: may not be read; check its permissions (ls -l, chmod)"
+            ) from None
+        except OSError as problem:
+            raise error(f"{self.path}: cannot be opened: {problem.strerror}") from problem
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill the start of ``buffer`` by one read; returns the bytes, 0 at the end.
+
+        Raises
+        ------
+        DamagedStreamError
+            After all that could be read: the compressed data end too early or are damaged.
+        """
+        try:
+            if self._stream is None:  # here, not on opening: a pipe may have nothing yet
+                self._stream = _decompressed(cast(io.BufferedReader, self._file))
+            return self._stream.readinto1(buffer)
+        except Exception as problem:
+            raise DamagedStreamError(_what_is_wrong(problem)) from problem
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 class BlockReader:
     """Blocks of the decompressed text of one file, in order.
 
@@ -123,20 +178,9 @@ class BlockReader:
         block_bytes: int = BLOCK_BYTES,
         blocks_ahead: int = BLOCKS_AHEAD,
     ) -> None:
-        self.path = os.fspath(path)
+        self._stream = TextStream(path, error)
+        self.path = self._stream.path
         self._block_bytes = block_bytes
-        try:
-            self._file = open(self.path, "rb", buffering=_GZIP_PIECE)  # noqa: SIM115
-        except FileNotFoundError:
-            raise error(f"{self.path}: there is no such file; check the path") from None
-        except IsADirectoryError:
-            raise error(f"{self.path}: is a directory; name the file in it") from None
-        except PermissionError:
-            raise error(
-                f"{self.path}: may not be read; check its permissions (ls -l, chmod)"
-            ) from None
-        except OSError as problem:
-            raise error(f"{self.path}: cannot be opened: {problem.strerror}") from problem
         self._blocks: queue.Queue[np.ndarray | BaseException | None] = queue.Queue(blocks_ahead)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read_ahead, name="dlasm-read", daemon=True)
@@ -158,7 +202,7 @@ class BlockReader:
         self._stop.set()
         self._thread.join(timeout=1)
         if not self._thread.is_alive():  # else it waits for a pipe that nobody writes to
-            self._file.close()
+            self._stream.close()
 
     def read(self) -> np.ndarray | None:
         """Return the next block.
@@ -177,20 +221,19 @@ class BlockReader:
         if item is None or isinstance(item, BaseException):
             self._blocks.put(item)  # the same answer next time; the thread puts no more
         if isinstance(item, BaseException):
-            raise DamagedStreamError(_what_is_wrong(item)) from item
+            raise item
         return item
 
     def _read_ahead(self) -> None:
         last: BaseException | None = None
         try:
-            stream = _decompressed(cast(io.BufferedReader, self._file))
             more = True
             while more and not self._stop.is_set():
                 block = np.empty(self._block_bytes, dtype=np.uint8)
                 filled = 0
                 try:
                     while filled < len(block):
-                        got = stream.readinto1(block.data[filled:])
+                        got = self._stream.readinto(block.data[filled:])
                         if not got:
                             more = False
                             break
