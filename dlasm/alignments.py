@@ -862,7 +862,7 @@ class PafPlacer:
         if path.stat().st_size:  # an empty file cannot be mapped
             self.rows = np.memmap(path, dtype=_PAF_ROW, mode="r")
 
-    def place(self, batch: ReadBatch) -> Placements:
+    def place(self, batch: ReadBatch, threads: int = 1) -> Placements:  # noqa: ARG002
         """Return the places of the reads of ``batch``.
 
         Raises

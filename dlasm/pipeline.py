@@ -18,12 +18,15 @@ import platform
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -68,7 +71,7 @@ from dlasm.work import (
     open_contigs,
     open_job,
     read_json,
-    write_batch,
+    write_batches,
     write_contigs,
     write_job,
 )
@@ -102,6 +105,10 @@ SMALL_CPUS = 8
 """CPUs up to which threads of one process do better than a local cluster."""
 
 PARTITIONS_PER_WORKER = 4
+
+BATCHES_PER_RUN = 16
+"""Batches of reads whose candidates make a run: half a million reads, so that a billion give 2,000
+files, and a worker has a tenth of a second to do."""
 
 log = logging.getLogger("dlasm")
 
@@ -1117,24 +1124,27 @@ class _Stages:
         runs: list[Path] = []
         reused = 0
 
-        def missing() -> Iterator[tuple[int, ReadBatch, Path]]:
+        def missing() -> Iterator[tuple[Path, ReadBatch]]:
             nonlocal reused
+            is_there = False
             batches = iter_batches(library, counts=counts, phred_offset=self.options.phred)
             for number, batch in enumerate(batches):
-                run = folder / f"{number:07d}.run"
-                runs.append(run)
-                if run.is_file():
-                    reused += 1
+                if number % BATCHES_PER_RUN == 0:
+                    runs.append(folder / f"{len(runs):07d}.run")
+                    is_there = runs[-1].is_file()
+                    reused += is_there
+                if is_there:
                     self.progress.advance(len(batch))
                 else:
-                    yield number, batch, run
+                    yield runs[-1], batch
+                del batch
 
         if self.client is None:
             self._recruit_here(library, contigs, bound, missing())
         else:
             self._recruit_on_cluster(self.client, library, bound, missing())
         if reused:
-            self.progress.note(f"candidates: {reused} of {len(runs)} batches were there already")
+            self.progress.note(f"candidates: {reused} of {len(runs)} runs were there already")
         return runs
 
     def _recruit_here(
@@ -1142,46 +1152,56 @@ class _Stages:
         library: Library,
         contigs: Contigs,
         bound: float,
-        batches: Iterator[tuple[int, ReadBatch, Path]],
+        batches: Iterator[tuple[Path, ReadBatch]],
     ) -> None:
-        """Map batches in this process: while one is mapped the next is read, the last written."""
-        from dlasm.recruit import recruit_batch, write_batch_result
+        """Map batches in this process, a thread each, while the next ones are read."""
+        from dlasm.recruit import join_results, recruit_batch, write_batch_result
 
         threads = self._native_threads
         lengths = contigs.lengths
+        lock = Lock()
 
         def recruit(batch: ReadBatch) -> BatchResult:
-            if self.placer is None:
-                self.placer = make_placer(self.work, contigs, self.options.paf, threads)
+            with lock:
+                if self.placer is None:
+                    self.placer = make_placer(self.work, contigs, self.options.paf)
             return recruit_batch(
                 batch,
-                self.placer.place(batch),
+                self.placer.place(batch, threads=1),
                 lengths,
                 library=library.index,
                 paired_fr=library.paired,
                 bound=bound,
                 phred_offset=self.options.phred,
-                threads=threads,
             )
 
-        def write(placed: Future[BatchResult], run: Path, reads: int) -> int:
-            write_batch_result(run, placed.result())
-            return reads
+        def write(run: Path, placed: Sequence[Future[BatchResult]]) -> None:
+            write_batch_result(run, join_results([each.result() for each in placed]))
 
-        with ThreadPoolExecutor(1) as mapper, ThreadPoolExecutor(1) as writer:
-            written: list[Future[int]] = []
+        mapped: deque[Future[BatchResult]] = deque()
+        written: list[Future[None]] = []
+
+        def wait_until_left(count: int) -> None:
+            while len(mapped) > count:
+                self.progress.advance(mapped.popleft().result().counts["reads"])
+
+        with ThreadPoolExecutor(threads) as pool:
             try:
-                for _, batch, run in batches:
-                    placed = mapper.submit(recruit, batch)
-                    written.append(writer.submit(write, placed, run, len(batch)))
-                    del batch
-                    if len(written) > 1:
-                        self.progress.advance(written.pop(0).result())
+                for run, group in groupby(batches, key=itemgetter(0)):
+                    placed = []
+                    for _, batch in group:
+                        placed.append(pool.submit(recruit, batch))
+                        del batch
+                        mapped.append(placed[-1])
+                        wait_until_left(threads)
+                    # its threads have all of these tasks before them, so it waits for none that
+                    # waits for it
+                    written.append(pool.submit(write, run, placed))
+                wait_until_left(0)
                 for each in written:
-                    self.progress.advance(each.result())
+                    each.result()
             except BaseException:
-                for each in written:
-                    each.cancel()
+                pool.shutdown(cancel_futures=True)
                 raise
 
     def _recruit_on_cluster(
@@ -1189,7 +1209,7 @@ class _Stages:
         client: Client,
         library: Library,
         bound: float,
-        batches: Iterator[tuple[int, ReadBatch, Path]],
+        batches: Iterator[tuple[Path, ReadBatch]],
     ) -> None:
         """Spool batches, a bounded number at a time, and let workers map them."""
         from dlasm.cluster import cpu_pools, span
@@ -1199,9 +1219,9 @@ class _Stages:
         spool.mkdir(exist_ok=True)
 
         def tasks() -> Iterator[Task]:
-            for number, batch, run in batches:
-                path = spool / f"{library.index:03d}-{number:07d}"
-                write_batch(path, batch)
+            for number, (run, group) in enumerate(groupby(batches, key=itemgetter(0))):
+                path = spool / f"{library.index:03d}-{run.stem}"
+                write_batches(path, (batch for _, batch in group))
                 yield Task(
                     "recruit",
                     number,

@@ -31,10 +31,10 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mappy
 import numpy as np
@@ -66,6 +66,7 @@ __all__ = [
     "find_candidates",
     "first_bound",
     "is_counted",
+    "join_results",
     "measure_insert",
     "pair_facts",
     "read_facts",
@@ -128,8 +129,6 @@ class Aligner:
     ----------
     contigs : Contigs
         The contigs; those shorter than minimap2's k (21) get no places.
-    threads : int
-        Threads that map a batch.
 
     Raises
     ------
@@ -137,7 +136,7 @@ class Aligner:
         If the installed mappy is not one that dlasm knows how to call.
     """
 
-    def __init__(self, contigs: Contigs, threads: int = 1) -> None:
+    def __init__(self, contigs: Contigs) -> None:
         library = str(mappy.__file__)
         try:
             supported = _minimap.self_check(library)
@@ -149,18 +148,15 @@ class Aligner:
                 f"mappy {mappy.__version__} ({library}) is not supported: {reason}; "
                 "install mappy 2.28 to 2.31"
             )
-        self.threads = threads
         self._mapper = _minimap.Mapper(
             library,
             np.ascontiguousarray(contigs.bases, dtype=np.uint8),
             np.ascontiguousarray(contigs.offsets, dtype=np.int64),
         )
 
-    def place(self, batch: ReadBatch) -> Placements:
+    def place(self, batch: ReadBatch, threads: int = 1) -> Placements:
         """Return all places of the reads of ``batch``, primary and secondary."""
-        return Placements(
-            *self._mapper.place(batch.text, batch.base_start, batch.length, self.threads)
-        )
+        return Placements(*self._mapper.place(batch.text, batch.base_start, batch.length, threads))
 
 
 def is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
@@ -483,6 +479,53 @@ def recruit_batch(
             "overhanging": int(np.count_nonzero(candidates.distance == OVERHANG)),
             "projected_within_bound": int(np.count_nonzero(candidates.distance != OVERHANG)),
         },
+    )
+
+
+def join_results(results: Sequence[BatchResult]) -> BatchResult:
+    """Make one result of those of consecutive batches of a library.
+
+    Parameters
+    ----------
+    results : sequence of BatchResult
+        At least one, in input order.
+    """
+    if len(results) == 1:
+        return results[0]
+
+    def all_of(name: str, of: Sequence[Any]) -> np.ndarray:
+        return np.concatenate([getattr(each, name) for each in of])
+
+    runs = [result.run for result in results]
+    end = all_of("end", runs)
+    order = np.argsort(end, kind="stable")  # so input order within an end
+    size = np.concatenate([np.diff(run.word_offset) for run in runs])
+    begin = (np.cumsum(size) - size)[order]
+    word_offset = np.zeros(len(size) + 1, dtype=np.int64)
+    np.cumsum(size[order], out=word_offset[1:])
+    word = np.arange(word_offset[-1]) + np.repeat(begin - word_offset[:-1], size[order])
+    contig, which = np.unique(all_of("aligned_contig", results), return_inverse=True)
+    aligned = np.zeros(len(contig), dtype=np.int64)
+    np.add.at(aligned, which, all_of("aligned_bases", results))
+    counts: dict[str, int] = {}
+    for result in results:
+        add_counts(counts, result.counts)
+    return BatchResult(
+        run=CandidateRun(
+            end=end[order],
+            distance=all_of("distance", runs)[order],
+            length=all_of("length", runs)[order],
+            has_n=all_of("has_n", runs)[order],
+            word_offset=word_offset,
+            words=all_of("words", runs)[word],
+            library=runs[0].library,
+        ),
+        inserts=all_of("inserts", results),
+        insert_contig_length=all_of("insert_contig_length", results),
+        orientations=np.sum([result.orientations for result in results], axis=0),
+        aligned_contig=contig,
+        aligned_bases=aligned,
+        counts=counts,
     )
 
 

@@ -38,8 +38,8 @@ __all__ = ["RUN_FORMAT", "RunFolder", "identify_input"]
 RUN_FORMAT = 1
 """Version of the layout of a run folder; another one is refused."""
 
-WHOLE_HASH_BYTES = 256 << 20
-"""Files up to this size are hashed whole (a third of a second); larger ones in samples."""
+WHOLE_HASH_BYTES = 64 << 20
+"""Files up to this size, which is what the samples of a larger one hold, are hashed whole."""
 
 PIECE_BYTES = 8 << 20
 
@@ -86,7 +86,7 @@ def identify_input(
     Returns
     -------
     dict
-        ``role``, ``path``, and ``size`` (bytes) with ``blake2b`` of all bytes up to 256 MiB: a
+        ``role``, ``path``, and ``size`` (bytes) with ``blake2b`` of all bytes up to 64 MiB: a
         hash of hashes of pieces of 8 MiB, which threads make; of larger files ``sampled``, a hash
         of 64 pieces of 1 MiB, and ``mtime_ns``. A pipe has no
         identity: ``pipe`` is true.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlasm.errors import StoreError
 from dlasm.params import DEFAULT_KERNEL
-from dlasm.work import folder_version, open_batch, open_contigs, open_job
+from dlasm.work import folder_version, open_batches, open_contigs, open_job
 
 if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
@@ -40,7 +40,7 @@ def native_threads(threads: int | None) -> int:
     return threads or int(os.environ.get(THREADS_VARIABLE, "1"))
 
 
-def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> Aligner | PafPlacer:
+def make_placer(work: Path, contigs: Contigs, paf: str | None) -> Aligner | PafPlacer:
     """Return what says where reads lie: an index of the contigs, or of a PAF file.
 
     Parameters
@@ -51,8 +51,6 @@ def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> 
         Its contigs.
     paf : str or None
         Name of the PAF file whose index is in ``work``, if there is one.
-    threads : int
-        Native threads that map.
     """
     if paf is not None:
         from dlasm.alignments import PafPlacer
@@ -60,7 +58,7 @@ def make_placer(work: Path, contigs: Contigs, paf: str | None, threads: int) -> 
         return PafPlacer(work / "paf", paf)
     from dlasm.recruit import Aligner
 
-    return Aligner(contigs, threads)
+    return Aligner(contigs)
 
 
 _placer_lock = threading.Lock()
@@ -69,15 +67,15 @@ _placers: dict[tuple[Any, ...], tuple[Contigs, Aligner | PafPlacer]] = {}
 
 
 def _worker_placer(
-    work: Path, version: tuple[Path, int, int], paf: str | None, threads: int
+    work: Path, version: tuple[Path, int, int], paf: str | None
 ) -> tuple[Contigs, Aligner | PafPlacer]:
-    """Contigs and what places reads on them, made once per process, whatever its threads."""
-    key = (work, version, paf, threads)
+    """Contigs and what places reads on them, made once per process."""
+    key = (work, version, paf)
     with _placer_lock:
         if key not in _placers:
             _placers.clear()
             contigs = open_contigs(work / "contigs")
-            _placers[key] = contigs, make_placer(work, contigs, paf, threads)
+            _placers[key] = contigs, make_placer(work, contigs, paf)
         return _placers[key]
 
 
@@ -96,7 +94,7 @@ def dask_setup(worker: Any) -> None:  # noqa: ARG001
 
 def recruit_task(
     work: str,
-    batch_path: str,
+    batches_path: str,
     result_path: str,
     *,
     library: int,
@@ -106,14 +104,14 @@ def recruit_task(
     paf: str | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Find the candidate reads that a spooled batch gives, write them and drop the batch.
+    """Find the candidate reads that spooled batches give, write them and drop the batches.
 
     Parameters
     ----------
     work : str
         The folder ``work`` of the run.
-    batch_path, result_path : str
-        The spooled batch, and the file to write.
+    batches_path, result_path : str
+        The spooled batches, and the file to write.
     library : int
         Number of the library.
     paired : bool
@@ -132,34 +130,40 @@ def recruit_task(
     dict
         ``reads``, ``seconds``, ``peak_rss`` (bytes).
     """
-    from dlasm.recruit import recruit_batch, write_batch_result
+    from dlasm.recruit import join_results, recruit_batch, write_batch_result
 
     begin = time.perf_counter()
-    reads = 0
-    batch = None
-    if not Path(result_path).is_file():  # this may be a second attempt
-        try:
-            batch = open_batch(batch_path)
-        except (StoreError, FileNotFoundError):
-            if not Path(result_path).is_file():  # the first one may have ended just now
-                raise
-    if batch is not None:
-        reads = len(batch)
-        version = folder_version(Path(work) / "contigs")
-        contigs, placer = _worker_placer(Path(work), version, paf, native_threads(threads))
-        result = recruit_batch(
-            batch,
-            placer.place(batch),
-            contigs.lengths,
-            library=library,
-            paired_fr=paired,
-            bound=bound,
-            phred_offset=phred_offset,
-            threads=native_threads(threads),
-        )
-        write_batch_result(result_path, result)
-    shutil.rmtree(batch_path, ignore_errors=True)
-    return {"reads": reads, "seconds": time.perf_counter() - begin, "peak_rss": peak_rss()}
+    native = native_threads(threads)
+    results = []
+    try:
+        # a second attempt finds what the first one wrote, or, shortly before that, no batches
+        if not Path(result_path).is_file():
+            for batch in open_batches(batches_path):
+                version = folder_version(Path(work) / "contigs")
+                contigs, placer = _worker_placer(Path(work), version, paf)
+                result = recruit_batch(
+                    batch,
+                    placer.place(batch, threads=native),
+                    contigs.lengths,
+                    library=library,
+                    paired_fr=paired,
+                    bound=bound,
+                    phred_offset=phred_offset,
+                    threads=native,
+                )
+                results.append(result)
+    except (StoreError, FileNotFoundError):
+        if not Path(result_path).is_file():
+            raise
+        results.clear()
+    if results:
+        write_batch_result(result_path, join_results(results))
+    shutil.rmtree(batches_path, ignore_errors=True)
+    return {
+        "reads": sum(result.counts["reads"] for result in results),
+        "seconds": time.perf_counter() - begin,
+        "peak_rss": peak_rss(),
+    }
 
 
 def extend_task(

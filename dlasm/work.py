@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -29,10 +29,10 @@ __all__ = [
     "Job",
     "RunFiles",
     "forget_job",
-    "open_batch",
+    "open_batches",
     "open_contigs",
     "open_job",
-    "write_batch",
+    "write_batches",
     "write_contigs",
     "write_job",
 ]
@@ -166,22 +166,25 @@ _BATCH_ARRAYS = (
 )
 
 
-def write_batch(path: str | os.PathLike[str], batch: ReadBatch) -> None:
-    """Spool a batch of reads for :func:`open_batch` in another process."""
+def write_batches(path: str | os.PathLike[str], batches: Iterable[ReadBatch]) -> None:
+    """Spool consecutive batches of reads for :func:`open_batches` in another process."""
     with whole_folder(path) as folder:
-        for name in _BATCH_ARRAYS:
-            np.save(folder / f"{name}.npy", getattr(batch, name))
-        write_json(folder / "batch.json", {"first": int(batch.first), "paired": bool(batch.paired)})
+        about = []
+        for number, batch in enumerate(batches):
+            for name in _BATCH_ARRAYS:
+                np.save(folder / f"{number}.{name}.npy", getattr(batch, name))
+            about.append({"first": int(batch.first), "paired": bool(batch.paired)})
+        write_json(folder / "batches.json", {"batches": about})
 
 
-def open_batch(path: str | os.PathLike[str]) -> ReadBatch:
-    """Read a spooled batch of reads."""
+def open_batches(path: str | os.PathLike[str]) -> Iterator[ReadBatch]:
+    """Read spooled batches of reads, one after the other."""
     from dlasm.io.fastq import ReadBatch
 
     path = Path(path)
-    about = read_json(path / "batch.json")
-    arrays = {name: np.load(path / f"{name}.npy") for name in _BATCH_ARRAYS}
-    return ReadBatch(first=about["first"], paired=about["paired"], **arrays)
+    for number, about in enumerate(read_json(path / "batches.json")["batches"]):
+        arrays = {name: np.load(path / f"{number}.{name}.npy") for name in _BATCH_ARRAYS}
+        yield ReadBatch(first=about["first"], paired=about["paired"], **arrays)
 
 
 # -- runs of candidates ----------------------------------------------------------------------------

@@ -568,7 +568,7 @@ def test_files_that_minimap2_and_samtools_make(tmp_path: Path) -> None:
     # of several primary lines of a read PAF does not tell which is the pair's
     assert len(candidates(from_paf) ^ candidates(from_sam)) < 0.02 * len(candidates(from_sam))
 
-    mapped = [recruit_batch(batch, Aligner(contigs, 2).place(batch), contigs.lengths, bound=1000)]
+    mapped = [recruit_batch(batch, Aligner(contigs).place(batch, 2), contigs.lengths, bound=1000)]
     ours, theirs = candidates(mapped), candidates(from_sam)
     # minimap2's primary alignment is pair-aware, ours is the one of highest score, at a tie on the
     # shorter contig: mates in repeats lie on different contigs more often and are projected

@@ -44,8 +44,9 @@ def extend_small(community, output, monkeypatch, **options):
     import dlasm.io.fastq as fastq
 
     with monkeypatch.context() as patched:
-        small = functools.partial(fastq.iter_batches, batch_reads=400)
+        small = functools.partial(fastq.iter_batches, batch_reads=200)
         patched.setattr(fastq, "iter_batches", small)
+        patched.setattr("dlasm.pipeline.BATCHES_PER_RUN", 2)
         return dlasm.extend(
             community.contigs_path,
             reads=community.reads_paths,
@@ -197,7 +198,7 @@ def test_threads_of_one_process_share_an_index(community, tmp_path, monkeypatch)
 
     write_contigs(tmp_path / "contigs", [read_contigs(community.contigs_path)])
     monkeypatch.setattr(tasks, "make_placer", make)
-    key = (tmp_path, folder_version(tmp_path / "contigs"), None, 1)
+    key = (tmp_path, folder_version(tmp_path / "contigs"), None)
     got = []
     threads = [
         threading.Thread(target=lambda: got.append(tasks._worker_placer(*key))) for _ in range(4)

@@ -193,6 +193,7 @@ def test_batches_change_no_byte(run, community, tmp_path, monkeypatch):
 
     small = partial(fastq.iter_batches, batch_reads=400)
     monkeypatch.setattr(fastq, "iter_batches", small)
+    monkeypatch.setattr("dlasm.pipeline.BATCHES_PER_RUN", 3)
     other = dlasm.extend(community.contigs_path, reads=community.reads_paths, output=tmp_path / "o")
     assert (other.path / "extensions.tsv").read_bytes() == (
         run.path / "extensions.tsv"

@@ -21,7 +21,7 @@ def test_places_are_those_of_mappy() -> None:
     contigs = read_contigs(contigs_path)
     reads = Library("pairs", paths, 0)
     batch = next(iter_batches(reads, counts=ReadCounts(), batch_reads=4000))
-    found = [row[:7] for row in placement_rows(Aligner(contigs, threads=2).place(batch))]
+    found = [row[:7] for row in placement_rows(Aligner(contigs).place(batch, threads=2))]
 
     aligner = mappy.Aligner(str(contigs_path), preset="sr")
     index = {contigs.name(i): i for i in range(len(contigs))}
@@ -50,8 +50,8 @@ def test_score_is_that_of_the_alignment() -> None:
 
 def test_places_do_not_depend_on_threads_or_neighbours() -> None:
     world = World(2, pairs=1000)
-    one = Aligner(world.contigs, threads=1).place(world.batch)
-    aligner = Aligner(world.contigs, threads=4)
+    one = Aligner(world.contigs).place(world.batch, threads=1)
+    aligner = Aligner(world.contigs)
     assert placement_rows(aligner.place(world.batch)) == placement_rows(one)
     half = aligner.place(make_batch(world.reads[1000:]))
     expected = [row for row in placement_rows(one) if row[0] >= 1000]
@@ -61,7 +61,7 @@ def test_places_do_not_depend_on_threads_or_neighbours() -> None:
 @pytest.mark.parametrize("sequences", [[], [""], ["", "ACGT", "A" * 20], ["N" * 500], ["", "x"]])
 def test_contigs_without_a_place_for_reads(sequences: list[str]) -> None:
     batch = make_batch(["", "A", "ACGT" * 30, "N" * 200], paired=False)
-    places = Aligner(make_contigs(sequences), threads=2).place(batch)
+    places = Aligner(make_contigs(sequences)).place(batch, threads=2)
     assert placement_rows(places) == []
 
 
@@ -77,7 +77,7 @@ def test_odd_reads() -> None:
     world = World(6, pairs=10)
     read = world.genome[1000:1150]
     reads = ["", "ACGT", read.lower(), read[:70] + "RYN-" + read[74:], "*" * 60, read * 3]
-    places = Aligner(world.contigs, threads=2).place(make_batch(reads, paired=False))
+    places = Aligner(world.contigs).place(make_batch(reads, paired=False), threads=2)
     assert {2, 3, 5} == set(places.read.tolist())
     assert isinstance(places, Placements)
     empty = make_batch([], paired=False)

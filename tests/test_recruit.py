@@ -25,6 +25,7 @@ from dlasm.recruit import (
     bound_suffices,
     facts_path,
     first_bound,
+    join_results,
     measure_insert,
     read_facts,
     recruit_batch,
@@ -226,6 +227,28 @@ def test_few_pairs_give_the_default_and_a_warning() -> None:
     (warning,) = summary.warnings
     assert warning.startswith("L1: only 99 pairs")
     assert "--insert" in warning
+
+
+def test_joined_results_of_parts_are_the_result_of_the_whole() -> None:
+    world = World(5)
+    aligner = Aligner(world.contigs)
+
+    def recruit(batch):
+        return recruit_batch(batch, aligner.place(batch), world.contigs.lengths, bound=500)
+
+    whole = recruit(world.batch)
+    cuts = [0, 10, 10, 64, 700, len(world.batch)]
+    parts = [
+        recruit(make_batch(world.reads[a:b], world.qualities[a:b], first=a))
+        for a, b in zip(cuts, cuts[1:], strict=False)
+    ]
+    joined = join_results(parts)
+    assert len(whole.run.end) > 20
+    assert decode(joined.run) == decode(whole.run)
+    for name in ("orientations", "aligned_contig", "aligned_bases", "counts"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    assert sorted(joined.inserts) == sorted(whole.inserts)
+    assert measure_insert([joined]) == measure_insert([whole])
 
 
 def test_given_insert_size_is_used() -> None:

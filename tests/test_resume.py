@@ -25,7 +25,8 @@ from importlib import import_module
 import dlasm.pipeline
 import dlasm.io.fastq as fastq
 
-fastq.iter_batches = functools.partial(fastq.iter_batches, batch_reads=1000)
+fastq.iter_batches = functools.partial(fastq.iter_batches, batch_reads=500)
+dlasm.pipeline.BATCHES_PER_RUN = 2
 where, count, contigs, first, second, output, mode = sys.argv[1:]
 module, name = where.split(":")
 function = getattr(import_module(module), name)
@@ -78,8 +79,9 @@ def resume(community, output, monkeypatch, **options):
     import dlasm.io.fastq as fastq
 
     with monkeypatch.context() as patched:
-        small = functools.partial(fastq.iter_batches, batch_reads=1000)
+        small = functools.partial(fastq.iter_batches, batch_reads=500)
         patched.setattr(fastq, "iter_batches", small)
+        patched.setattr("dlasm.pipeline.BATCHES_PER_RUN", 2)
         return dlasm.extend(
             community.contigs_path,
             reads=community.reads_paths,

@@ -102,13 +102,13 @@ def test_a_result_written_after_its_folder_is_gone_brings_nothing_back(
     import dlasm.recruit as recruit
     from dlasm.io.fasta import read_contigs
     from dlasm.io.fastq import Library, ReadCounts, iter_batches
-    from dlasm.work import write_batch, write_contigs
+    from dlasm.work import write_batches, write_contigs
 
     work = tmp_path / "o" / "work"
     (work / "candidates").mkdir(parents=True)
     write_contigs(work / "contigs", [read_contigs(community.contigs_path)])
     library = Library("pairs", tuple(map(str, community.reads_paths)), 0)
-    write_batch(work / "batch", next(iter(iter_batches(library, counts=ReadCounts()))))
+    write_batches(work / "batch", iter_batches(library, counts=ReadCounts()))
     compute = recruit.recruit_batch
 
     def discard(*arguments, **options):
@@ -131,7 +131,7 @@ def test_a_second_attempt_is_content_with_what_the_first_wrote(tmp_path, monkeyp
         result.touch()
         raise StoreError(f"{path}: is gone")
 
-    monkeypatch.setattr("dlasm.tasks.open_batch", first_ends)
+    monkeypatch.setattr("dlasm.tasks.open_batches", first_ends)
     options = {"library": 0, "paired": True, "bound": 2000.0, "phred_offset": 33}
     done = recruit_task(str(tmp_path), str(tmp_path / "batch"), str(result), **options)
     assert done["reads"] == 0
