@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -240,7 +241,7 @@ def test_joined_results_of_parts_are_the_result_of_the_whole() -> None:
     cuts = [0, 10, 10, 64, 700, len(world.batch)]
     parts = [
         recruit(make_batch(world.reads[a:b], world.qualities[a:b], first=a))
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in itertools.pairwise(cuts)
     ]
     joined = join_results(parts)
     assert len(whole.run.end) > 20
