@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from dlasm._version import __version__
 from dlasm.dispatch import CPU_POOL, GPU_POOL
 from dlasm.engines.choose import prepare
 from dlasm.errors import ClusterError, ParameterError
-from dlasm.gpus import GpuChoice, GpusAsked, choose_gpus
+from dlasm.gpus import Gpu, GpuChoice, GpusAsked, bare_uuid, choose_gpus
 from dlasm.tasks import THREADS_VARIABLE
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "local_cluster",
     "no_gpus_hint",
     "span",
+    "start_cluster",
     "usable_cpus",
     "worker_pools",
 ]
@@ -172,13 +173,68 @@ def local_cluster(
     check_guard()
     if memory_limit is not None:
         check_memory(memory_limit)
-    from distributed import Client
 
     chosen = choose_gpus(gpus, needs=GPU_PACKAGES)
-    if chosen.why_none and not quiet:
-        print(no_gpus_hint(chosen))
-    cpus = max(1, usable_cpus() - len(chosen.gpus))  # a GPU worker packs on a CPU of its own
-    if workers is None or (workers == 0 and not chosen.gpus):
+    say = _say_nothing if quiet else print
+    with start_cluster(workers, threads, chosen, dashboard, memory_limit, say) as client:
+        if dashboard:
+            say(dashboard_hint(client))
+        yield client
+
+
+def _say_nothing(_text: str) -> None:
+    pass
+
+
+@contextmanager
+def start_cluster(
+    workers: int | None,
+    threads: int | None,
+    chosen: GpuChoice,
+    dashboard: bool,
+    memory_limit: str | int | None,
+    say: Callable[[str], None],
+) -> Iterator[Client]:
+    """Start a cluster with GPUs that were chosen; see :func:`local_cluster` for the others.
+
+    Parameters
+    ----------
+    workers, threads, dashboard, memory_limit
+        As :func:`local_cluster` takes them.
+    chosen : GpuChoice
+        GPUs to use. Those that do not start are done without unless they were asked for.
+    say : callable
+        Told why GPUs are not used.
+    """
+    with ExitStack() as stack:
+        options = (workers, threads, dashboard, memory_limit)
+        try:
+            client = stack.enter_context(_started(chosen.gpus, *options))
+        except ClusterError as error:
+            if chosen.asked or not chosen.gpus or workers == 0:
+                raise
+            chosen = GpuChoice([], str(error.__cause__ or error))
+            client = stack.enter_context(_started([], *options))
+        if chosen.gpus:
+            _check_gpus(client, chosen, say)
+        if chosen.why_none:
+            say(no_gpus_hint(chosen.why_none))
+        yield client
+
+
+@contextmanager
+def _started(
+    gpus: Sequence[Gpu],
+    workers: int | None,
+    threads: int | None,
+    dashboard: bool,
+    memory_limit: str | int | None,
+) -> Iterator[Client]:
+    """Start a cluster with a worker for each GPU, and CPU workers."""
+    from distributed import Client
+
+    cpus = max(1, usable_cpus() - len(gpus))  # a GPU worker packs on a CPU of its own
+    if workers is None or (workers == 0 and not gpus):
         workers = max(1, cpus // CPUS_PER_WORKER)
     threads = threads or max(1, cpus // max(1, workers))
     port = DASHBOARD_PORT if dashboard and _is_free(DASHBOARD_PORT) else 0
@@ -189,15 +245,16 @@ def local_cluster(
         "scheduler_port": 0,
         "dashboard_address": f"127.0.0.1:{port}",
         "scheduler_kwargs": {"dashboard": dashboard},
-        "memory_limit": memory_limit or _memory_of_each(workers + len(chosen.gpus)),
+        "memory_limit": memory_limit or _memory_of_each(workers + len(gpus)),
         "silence_logs": logging.ERROR,
         "preload": ["dlasm.tasks"],  # for its dask_setup
     }
     with ExitStack() as stack:
         try:
-            if chosen.gpus:
-                uuids = [gpu.uuid for gpu in chosen.gpus]
-                cluster = stack.enter_context(_start_gpu_workers(uuids, options))
+            if gpus:
+                cluster = stack.enter_context(
+                    _start_gpu_workers([gpu.uuid for gpu in gpus], options)
+                )
                 add_cpu_workers(cluster, workers, threads)
             else:
                 from distributed import LocalCluster
@@ -207,23 +264,19 @@ def local_cluster(
                 stack.enter_context(cluster)
             client = stack.enter_context(Client(cluster))
         except Exception as error:  # dask-cuda and the driver have errors of their own
-            what = f"{len(chosen.gpus)} GPU and {workers} CPU" if chosen.gpus else str(workers)
-            without = 'gpus="none" (--gpus none) does without GPUs, ' if chosen.gpus else ""
+            what = f"{len(gpus)} GPU and {workers} CPU" if gpus else str(workers)
+            without = 'gpus="none" (--gpus none) does without GPUs, ' if gpus else ""
             hint = f"\nIf it is started by a script: {GUARD}" if _may_lack_guard() else ""
             raise ClusterError(
                 f"a cluster of {what} workers cannot be started on this machine ({error}); "
                 f"{without}workers=0 (--workers 0) does without one.{hint}"
             ) from error
-        if chosen.gpus:
-            _check_gpus(client, uuids)
-        if dashboard and not quiet:
-            print(dashboard_hint(client))
         yield client
 
 
-def no_gpus_hint(choice: GpuChoice) -> str:
+def no_gpus_hint(why: str) -> str:
     """Return a line that says why no GPU is used."""
-    return f"no GPU is used: {choice.why_none}"
+    return f"no GPU is used: {why}"
 
 
 def _memory_of_each(workers: int) -> int:
@@ -268,25 +321,39 @@ def add_cpu_workers(cluster: Any, workers: int, threads: int) -> None:
     cluster.sync(cluster._correct_state)
 
 
-def _check_gpus(client: Client, uuids: Sequence[str]) -> None:
-    """Check that each GPU worker has the GPU that it was given, and no two have the same."""
-    addresses = list(worker_pools(client).get(GPU_POOL, {}))
+def _check_gpus(client: Client, chosen: GpuChoice, say: Callable[[str], None]) -> None:
+    """Check that each GPU worker has the GPU that it was given, and no two have the same.
+
+    Workers that have not are an error if their GPUs were asked for, or nobody else is there;
+    otherwise they are closed.
+    """
+    pools = worker_pools(client)
+    addresses = list(pools.get(GPU_POOL, {}))
     answers = client.run(_own_gpu, workers=addresses, on_error="return")
-    wanted = {uuid.split("-", 1)[-1] for uuid in uuids}
+    left = {bare_uuid(gpu.uuid): gpu for gpu in chosen.gpus}
+    faults: dict[str, str] = {}
     for address, answer in answers.items():
         if isinstance(answer, Exception):
-            raise ClusterError(
-                f"GPU worker {address} cannot use its GPU: {answer}; --gpus none does without"
-            )
+            faults[address] = f"GPU worker {address} cannot use its GPU: {answer}"
+            continue
         given, found = answer
-        if given != found or found not in wanted:
-            raise ClusterError(
-                f"GPU worker {address} was given GPU {given} and has {found}; is another "
-                "program setting CUDA_VISIBLE_DEVICES?"
+        if given == found and found in left:
+            del left[found]
+        else:
+            faults[address] = (
+                f"GPU worker {address} was given GPU {given} and has {found}; is another program "
+                "setting CUDA_VISIBLE_DEVICES?"
             )
-        wanted.remove(found)
-    if wanted:
-        raise ClusterError(f"no worker came up for GPU {', '.join(sorted(wanted))}")
+    reasons = list(faults.values()) or [f"no worker came up for GPU {gpu}" for gpu in left.values()]
+    if not reasons:
+        return
+    none_left = len(left) == len(chosen.gpus)
+    if chosen.asked or (none_left and CPU_POOL not in pools):
+        raise ClusterError(f"{reasons[0]} (--gpus none does without)")
+    if faults:
+        client.retire_workers(list(faults), close_workers=True)
+    for reason in reasons[:1] if none_left else reasons:
+        say(no_gpus_hint(reason) if none_left else f"a GPU is not used: {reason}")
 
 
 def _own_gpu() -> tuple[str, str]:
@@ -297,7 +364,7 @@ def _own_gpu() -> tuple[str, str]:
     from dlasm.engines.gpu import prepare
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    return given.split("-", 1)[-1], prepare()
+    return bare_uuid(given), prepare()
 
 
 @contextmanager
@@ -445,7 +512,7 @@ def check_workers(client: Client, work: Path) -> None:
             )
 
 
-def check_gpu_workers(client: Client, kernel: str) -> int:
+def check_gpu_workers(client: Client, kernel: str) -> dict[str, str | None]:
     """Make the engine of every GPU worker ready.
 
     Parameters
@@ -457,8 +524,8 @@ def check_gpu_workers(client: Client, kernel: str) -> int:
 
     Returns
     -------
-    int
-        How many there are.
+    dict
+        UUID, without the prefix, of the GPU of each worker by address, None if it does not say.
 
     Raises
     ------
@@ -467,7 +534,7 @@ def check_gpu_workers(client: Client, kernel: str) -> int:
     """
     addresses = list(worker_pools(client).get(GPU_POOL, {}))
     if not addresses:
-        return 0
+        return {}
     try:
         answers = client.run(prepare, GPU_POOL, kernel=kernel, workers=addresses, on_error="return")
     except (OSError, RuntimeError) as error:
@@ -478,7 +545,7 @@ def check_gpu_workers(client: Client, kernel: str) -> int:
                 f"worker {address} has the resource {GPU_RESOURCE} and cannot use a GPU: {answer}; "
                 f"start it without that resource, or give --gpus none"
             )
-    return len(addresses)
+    return dict(sorted(answers.items()))
 
 
 def _look(work: str) -> tuple[str, bool]:

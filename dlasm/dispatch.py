@@ -6,13 +6,14 @@ pool should take next, and each task is submitted for one worker by name. A work
 and one that waits, so graphs stay small and spooled inputs few. Tasks carry paths and numbers, may
 run twice, and their results are a few figures, so a worker that dies loses nothing: its tasks go to
 another one. From then on no task waits behind another, so that a task whose workers die again and
-again is known by number.
+again is known by number. A GPU that fails gets no more tasks, and the others do what it had.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 import uuid
@@ -24,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dlasm.errors import ClusterError
+from dlasm.errors import ClusterError, EngineError
 from dlasm.partition import Plan
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class TaskSource(Protocol):
         """
 
     def give_back(self, task: Task, pool: str, *, died: bool) -> None:
-        """Take a task back that a worker did not finish; ``died`` if it may have died of it."""
+        """Take a task back that a worker did not finish; ``died`` if the task may be the cause."""
 
 
 class SequenceSource:
@@ -149,7 +150,7 @@ class PartitionSource:
         self._waiting: dict[int, list[int]] = {3: [], 2: []}  # by bin, the largest last
         for number in sorted(missing, key=self._order):
             self._waiting[self._bin(number)].append(number)
-        self._for_cpu: list[int] = []  # those of which a GPU worker died
+        self._for_cpu: list[int] = []  # those that a GPU failed at
         self._out: dict[int, str] = {}  # pool of each partition that is being extended
         self._done: dict[tuple[str, int], tuple[int, float]] = {}  # work and seconds by pool, bin
         # work by bin that waits, or that GPUs have
@@ -170,7 +171,7 @@ class PartitionSource:
         return self._make(pool, number)
 
     def give_back(self, task: Task, pool: str, *, died: bool) -> None:
-        """Let another worker do it: one of the CPU pool if a GPU worker died of it."""
+        """Let another worker do it: one of the CPU pool if a GPU failed at it."""
         number = task.number
         self._out.pop(number, None)
         if died and pool == GPU_POOL:
@@ -203,7 +204,9 @@ class PartitionSource:
         many, few = self._waiting[3], self._waiting[2]
         shared = pools.get(GPU_POOL) and pools.get(CPU_POOL)
         if not shared or pool == GPU_POOL:
-            lists = (many, few) if shared else (self._for_cpu, many, few)
+            lists = [many, few]
+            if not shared:  # among GPUs alone, what one of them failed at comes last
+                lists.insert(2 if pool == GPU_POOL else 0, self._for_cpu)
             return next((numbers.pop() for numbers in lists if numbers), None)
         if self._for_cpu:
             return self._for_cpu.pop()
@@ -252,6 +255,7 @@ def run_tasks(
     source: TaskSource,
     pools: Callable[[], Mapping[str, Mapping[str, int]]],
     on_result: Callable[[Any], None],
+    on_failure: Callable[[str, EngineError], None] = lambda _worker, _error: None,
 ) -> None:
     """Run all tasks of a source.
 
@@ -265,11 +269,15 @@ def run_tasks(
         Gives the workers there are now: by pool, address to threads.
     on_result : callable
         Called here with what each task returned, in the order in which they finish.
+    on_failure : callable
+        Called here with the address of a worker whose GPU failed, and the error.
 
     Raises
     ------
     ClusterError
         If a task's workers died again and again, or no worker is left.
+    EngineError
+        If the GPUs failed and no other worker is left.
     DlasmError
         What a task raised.
     """
@@ -278,9 +286,16 @@ def run_tasks(
     submitted = 0
     deaths: Counter[int] = Counter()
     tasks_per_thread = 2
-    looked_at = 0.0
+    looked_at = -math.inf
     members: Mapping[str, Mapping[str, int]] = {}
     slots: dict[str, int] = {}
+    failed: set[str] = set()  # workers whose GPU failed
+
+    def usable() -> dict[str, dict[str, int]]:
+        return {
+            pool: {address: n for address, n in workers.items() if address not in failed}
+            for pool, workers in pools().items()
+        }
 
     def submit(task: Task, pool: str, address: str) -> None:
         nonlocal submitted
@@ -295,11 +310,14 @@ def run_tasks(
         submitted += 1
         flying[future] = (task, pool, address)
 
-    def take_back(future: Future) -> None:
-        """Let another worker do what a dead one had."""
-        task, pool, address = flying.pop(future)
-        log.warning("worker %s is gone; %s goes to another one", address, task)
+    def take_back(future: Future) -> tuple[Task, str, str]:
         client.cancel([future], force=True)
+        return flying.pop(future)
+
+    def worker_is_gone(future: Future) -> None:
+        """Let another worker do what a dead one had."""
+        task, pool, address = take_back(future)
+        log.warning("worker %s is gone; %s goes to another one", address, task)
         died = tasks_per_thread == 1
         if died:
             deaths[task.number] += 1
@@ -307,16 +325,29 @@ def run_tasks(
                 raise _killed(task)
         source.give_back(task, pool, died=died)
 
+    def gpu_failed(future: Future, error: EngineError) -> None:
+        """Let others do what a worker had whose GPU failed."""
+        nonlocal looked_at
+        _, _, address = flying[future]
+        failed.add(address)
+        for each in [f for f, (_, _, where) in flying.items() if where == address]:
+            task, pool, _ = take_back(each)
+            source.give_back(task, pool, died=each is future)
+        if not any(usable().values()):
+            raise _nobody_left(error) from error
+        on_failure(address, error)
+        looked_at = -math.inf
+
     try:
         while True:
             if time.monotonic() - looked_at > POLL_SECONDS:
-                members = _wait_for_workers(pools)
+                members = _wait_for_workers(usable)
                 looked_at = time.monotonic()
                 slots = {pool: sum(workers.values()) for pool, workers in members.items()}
                 alive = {address for workers in members.values() for address in workers}
                 lost = [f for f, (_, _, address) in flying.items() if address not in alive]
                 for future in lost:
-                    take_back(future)
+                    worker_is_gone(future)
                 if lost:
                     tasks_per_thread = 1
             load = Counter(address for _, _, address in flying.values())
@@ -333,10 +364,18 @@ def run_tasks(
             if not flying:
                 return
             for future in _finished(list(flying)):
+                if future not in flying:  # its worker's GPU failed at another one
+                    continue
+                task, pool, _ = flying[future]
                 try:
-                    result = _result(future, flying[future][0])
+                    result = _result(future, task)
                 except _LostError:
-                    take_back(future)
+                    worker_is_gone(future)
+                    continue
+                except EngineError as error:
+                    if pool != GPU_POOL:
+                        raise
+                    gpu_failed(future, error)
                     continue
                 del flying[future]
                 future.release()
@@ -377,6 +416,7 @@ def run_here(
     source: PartitionSource,
     pools: Mapping[str, Sequence[Mapping[str, Any]]],
     on_result: Callable[[Any], None],
+    on_failure: Callable[[Mapping[str, Any], EngineError], None] = lambda _worker, _error: None,
 ) -> None:
     """Run all tasks of a source in this process: a thread for each worker of a pool.
 
@@ -388,9 +428,14 @@ def run_here(
         Of each pool, more keyword arguments for each of its workers.
     on_result : callable
         Called with what each task returned, by one thread at a time.
+    on_failure : callable
+        Called, by one thread at a time, with the arguments of a worker whose GPU failed, and the
+        error.
 
     Raises
     ------
+    EngineError
+        If the GPUs failed and no other worker is left.
     DlasmError
         What a task raised; those under way are finished first.
     """
@@ -413,11 +458,28 @@ def run_here(
                 changed.wait()
             return None
 
+    def gpu_failed(task: Task, more: Mapping[str, Any], error: EngineError) -> None:
+        nonlocal running
+        with changed:
+            running -= 1
+            source.give_back(task, GPU_POOL, died=True)
+            slots[GPU_POOL] -= 1
+            if not any(slots.values()):
+                raise _nobody_left(error) from error
+            on_failure(more, error)
+            changed.notify_all()
+
     def work(pool: str, more: Mapping[str, Any]) -> None:
         nonlocal running
         try:
             while (task := next_task(pool)) is not None:
-                result = task.function(*task.args, **task.kwargs, **more)
+                try:
+                    result = task.function(*task.args, **task.kwargs, **more)
+                except EngineError as error:
+                    if pool != GPU_POOL:
+                        raise
+                    gpu_failed(task, more, error)
+                    return
                 with changed:
                     running -= 1
                     on_result(result)
@@ -490,6 +552,13 @@ def _result(future: Future, task: Task) -> Any:
         return future.result(timeout=RESULT_SECONDS)
     except TimeoutError:
         raise _LostError from None
+
+
+def _nobody_left(error: EngineError) -> EngineError:
+    return EngineError(
+        f"{error}; no other worker is left. Put the GPU right and continue with --resume, or go on "
+        "without GPUs: --resume --gpus none"
+    )
 
 
 def _killed(task: Task) -> ClusterError:

@@ -16,7 +16,16 @@ from typing import Any, TypeAlias
 
 from dlasm.errors import ClusterError, ParameterError
 
-__all__ = ["Gpu", "GpuChoice", "GpusAsked", "choose_gpus", "find_gpus", "parse_gpus", "uuid_text"]
+__all__ = [
+    "Gpu",
+    "GpuChoice",
+    "GpusAsked",
+    "bare_uuid",
+    "choose_gpus",
+    "find_gpus",
+    "parse_gpus",
+    "uuid_text",
+]
 
 GpusAsked: TypeAlias = "str | int | Sequence[str | int] | None"
 """``"auto"`` or None, ``"none"``, or GPUs by number or UUID: ``"0,1"``, ``[0, "GPU-..."]``."""
@@ -268,6 +277,17 @@ def parse_smi(text: str) -> list[Gpu]:
                 gpus.pop()
             gpus.append(Gpu(f"{number}:{part[2]}", part[3], f"{name} MIG {part[1]}"))
     return gpus
+
+
+def bare_uuid(uuid: str) -> str:
+    """Return a UUID without the ``GPU-`` or ``MIG-`` that the driver puts before it.
+
+    Examples
+    --------
+    >>> bare_uuid("GPU-84fd49f2-48ad"), bare_uuid("84fd49f2-48ad")
+    ('84fd49f2-48ad', '84fd49f2-48ad')
+    """
+    return re.sub("^(GPU|MIG)-", "", uuid)
 
 
 def uuid_text(raw: bytes) -> str:

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import groupby
@@ -50,7 +50,7 @@ from dlasm.errors import (
     ResourceError,
     StoreError,
 )
-from dlasm.gpus import GpuChoice, GpusAsked, choose_gpus, parse_gpus
+from dlasm.gpus import Gpu, GpuChoice, GpusAsked, bare_uuid, choose_gpus, parse_gpus
 from dlasm.params import WalkParams, walk_limit_from_insert
 from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
 from dlasm.report import (
@@ -232,7 +232,7 @@ def extend(
         If a cluster cannot be started, or loses its workers; or GPUs that were asked for are not
         there.
     EngineError
-        If a GPU fails.
+        If a GPU that was named cannot be used, or GPUs fail and there is nobody else.
     ResourceError
         If disk or memory run out; the run can be resumed.
     """
@@ -313,23 +313,12 @@ def extend(
             progress.note(f"{folder.path}: is finished already; {left}")
             folder.finish()
             return Run(folder.path)
-        devices: list[str] = []
+        say = partial(_note, progress)
         if client is None:
-            if chosen.why_none:
-                progress.note(f"no GPU is used: {chosen.why_none}")
-                log.info("no GPU is used: %s", chosen.why_none)
-            devices = [gpu.uuid for gpu in chosen.gpus]
-            if count:
-                from dlasm.cluster import dashboard_hint, local_cluster
+            from dlasm.cluster import dashboard_hint, no_gpus_hint, start_cluster
 
-                cluster = local_cluster(
-                    count,
-                    threads,
-                    gpus=devices or "none",
-                    dashboard=dashboard,
-                    memory_limit=worker_memory,
-                    quiet=True,
-                )
+            if count:
+                cluster = start_cluster(count, threads, chosen, dashboard, worker_memory, say)
                 try:
                     client = stack.enter_context(cluster)
                 except BaseException:
@@ -339,12 +328,14 @@ def extend(
                 threads = None  # the workers know theirs
                 if dashboard:
                     progress.note(dashboard_hint(client))
+            elif chosen.why_none:
+                say(no_gpus_hint(chosen.why_none))
         pools = _Pools(
             client,
             threads,
             gpus=asked != "none",
-            devices=[] if client is not None else devices,
-            named=isinstance(asked, list),
+            devices=chosen.gpus,
+            named=chosen.asked,
             kernel=kernel,
         )
         with _explained(folder):
@@ -725,6 +716,18 @@ def _choose_gpus(
 # -- errors and log --------------------------------------------------------------------------------
 
 
+def _note(progress: Progress, text: str) -> None:
+    """Say something that is good to know, in the log too."""
+    progress.note(text)
+    log.warning("%s", text)
+
+
+def _warn(progress: Progress, text: str) -> None:
+    """Say something that the user must know, in the log too."""
+    progress.warn(text)
+    log.warning("%s", text)
+
+
 class _LogFile(logging.FileHandler):
     """A log on a disk that may be full, which is told by the error of the run itself."""
 
@@ -865,20 +868,23 @@ class _Pools:
         Native threads of a task, if given.
     gpus : bool
         Whether GPU workers of the cluster are used as such.
-    devices : list of str
-        UUIDs of the GPUs of this process, without a cluster.
+    devices : list of Gpu
+        GPUs of this process, or of the cluster that this run started.
     named : bool
         Whether these GPUs were asked for by number or UUID.
     kernel : str
         Kernel of the GPU engine.
+    uuids : dict
+        What the GPU of each GPU worker is, by address.
     """
 
     client: Client | None
     threads: int | None
     gpus: bool
-    devices: list[str]
+    devices: list[Gpu]
     named: bool
     kernel: str
+    uuids: dict[str, str | None] = field(default_factory=dict)
 
     def workers(self) -> dict[str, int]:
         """Return how many tasks run at a time, by pool."""
@@ -889,6 +895,14 @@ class _Pools:
 
         members = worker_pools(self.client, gpus=self.gpus)
         return {pool: sum(workers.values()) for pool, workers in members.items()}
+
+    def name_gpu(self, worker: str | Mapping[str, Any]) -> str:
+        """Name the GPU of a worker: of an address, or of arguments for this process."""
+        uuid = self.uuids.get(worker) if isinstance(worker, str) else worker["gpu"]
+        for gpu in self.devices:
+            if bare_uuid(gpu.uuid) == bare_uuid(uuid or ""):
+                return f"GPU {gpu.index}"
+        return f"the GPU of worker {worker}"
 
 
 class _Stages:
@@ -914,6 +928,7 @@ class _Stages:
         self.paf_index = self.work / "paf"
         self.placer: Aligner | PafPlacer | None = None
         self.begun: Future[Path] | None = None  # the store of results
+        self.starting: dict[Gpu, Future[Any]] = {}  # GPUs of this process
         # both take a while on a busy machine, and are needed at the end
         self.versions = _in_background(_versions)
         _in_background(import_module, "zarr")
@@ -926,19 +941,22 @@ class _Stages:
 
             check_workers(self.client, self.work)
             if self.pools.gpus:
-                check_gpu_workers(self.client, self.pools.kernel)
-        starting = {
-            uuid: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=uuid)
-            for uuid in self.pools.devices
-        }
+                self.pools.uuids.update(check_gpu_workers(self.client, self.pools.kernel))
+        else:
+            self.starting = {
+                gpu: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=gpu.uuid)
+                for gpu in self.pools.devices
+            }
+        background: list[Future[Any]] = list(self.starting.values())
         try:
             self._stage("contigs", self._contigs)
+            if self.pools.named and self.options.candidates is None:
+                self._await_gpus()  # what takes hours must not come before an error
             self._stage("candidates", self._candidates)
             self._stage("plan", self._plan)
             if self.folder.stage("results") is None and self._missing_partitions():
                 self.folder.state["stages"].pop("extend", None)
-            for uuid, started in starting.items():
-                self._await_gpu(uuid, started)
+            self._await_gpus()
             self._stage("extend", self._extend)
             self._stage("results", self._results)
             self._stage("report", self._report)
@@ -946,20 +964,26 @@ class _Stages:
             self.folder.finish()
             log.info("finished")
         finally:
-            wait([*starting.values(), *([self.begun] if self.begun else [])])
+            wait([*background, *([self.begun] if self.begun else [])])
             if self.begun and self.begun.exception() is None:
                 drop_folder(self.begun.result())  # unless it is finished
 
-    def _await_gpu(self, uuid: str, started: Future[None]) -> None:
-        """Wait for a GPU of this process; go on without one that nobody asked for by name."""
-        try:
-            started.result()
-        except EngineError as error:
-            if self.pools.named:
-                raise
-            self.pools.devices.remove(uuid)
-            self.progress.note(f"no GPU is used: {error}")
-            log.warning("no GPU is used: %s", error)
+    def _await_gpus(self) -> None:
+        """Wait for the GPUs of this process; go on without any that nobody asked for by name."""
+        from dlasm.cluster import no_gpus_hint
+
+        for gpu, started in self.starting.items():
+            try:
+                started.result()
+            except EngineError as error:
+                if self.pools.named:
+                    raise EngineError(
+                        f"GPU {gpu} cannot be used: {error}; put that right and continue with "
+                        "--resume, or without GPUs: --resume --gpus none"
+                    ) from error
+                self.pools.devices.remove(gpu)
+                _note(self.progress, no_gpus_hint(str(error)))
+        self.starting = {}
 
     def _stage(self, name: str, function: Any) -> None:
         """Run a stage unless it is done, and record how it went."""
@@ -1293,8 +1317,7 @@ class _Stages:
                 limits.append(walk_limit_from_insert(summary.insert.mean, summary.insert.sd))
             new = [*part.reads.pop("warnings", []), *summary.warnings]
             for warning in new:
-                self.progress.warn(warning)
-                log.warning("%s", warning)
+                _warn(self.progress, warning)
             warnings += new
             libraries.append(
                 {
@@ -1403,6 +1426,7 @@ class _Stages:
             )
         self.progress.stage("extend", int(np.diff(job.plan.start)[missing].sum()), "contigs")
         pools: dict[str, dict[str, Any]] = {}
+        nothing = {"contigs": 0, "partitions": 0, "seconds": 0.0}
 
         def make(pool: str, number: int) -> Task:
             return Task(
@@ -1420,7 +1444,7 @@ class _Stages:
         def done(result: Mapping[str, Any]) -> None:
             pool = result["pool"]
             source.finished(result["partition"], pool, result["seconds"])
-            about = pools.setdefault(pool, {"contigs": 0, "partitions": 0, "seconds": 0.0})
+            about = pools.setdefault(pool, dict(nothing))
             taken = {key: result[key] for key in ("contigs", "seconds")}
             for name, value in {**taken, "partitions": 1, **result["figures"]}.items():
                 about[name] = about.get(name, 0) + value
@@ -1436,19 +1460,28 @@ class _Stages:
             if self.client is not None:
                 self.worker_peak = max(self.worker_peak, result["peak_rss"])
 
+        def failed(worker: str | Mapping[str, Any], error: EngineError) -> None:
+            warning = f"{self.pools.name_gpu(worker)} failed: {error}; the run goes on without it"
+            self.folder.state.setdefault("failures", []).append(warning)
+            self.folder.save()
+            _warn(self.progress, warning)
+
         source = PartitionSource(job.plan, missing, make)
         if self.client is None:
             here: dict[str, list[dict[str, Any]]] = {CPU_POOL: [{}]}
-            here[GPU_POOL] = [{"gpu": uuid} for uuid in self.pools.devices]
-            run_here(source, here, done)
+            here[GPU_POOL] = [{"gpu": gpu.uuid} for gpu in self.pools.devices]
+            run_here(source, here, done, failed)
         else:
             from dlasm.cluster import span, worker_pools
 
             members = partial(worker_pools, self.client, gpus=self.pools.gpus)
             with span("extend"):
-                run_tasks(self.client, source, members, done)
+                run_tasks(self.client, source, members, done, failed)
         if GPU_POOL in pools:
             pools[GPU_POOL]["kernel"] = self.pools.kernel
+        failures = self.folder.state.get("failures", [])
+        if failures:
+            pools.setdefault(GPU_POOL, dict(nothing))["failed"] = len(failures)
         for about in pools.values():
             for name in ("seconds", "kernel_ms"):
                 if name in about:
@@ -1543,7 +1576,7 @@ class _Stages:
             **self._record("report")["figures"],
             "input_contigs": contigs.counts,
             "libraries": about["libraries"],
-            "warnings": about["warnings"],
+            "warnings": [*about["warnings"], *state.get("failures", [])],
             "partitions": self._record("plan")["partitions"],
             "pools": self._record("extend").get("pools", {}),
             "stages": {

@@ -1,7 +1,8 @@
 """A preload for Dask workers without a GPU: their GPU engine is the CPU engine under that name.
 
-With DLASM_TEST_SLOW=engine:seconds, an engine takes so much longer for each partition. A file named
-by DLASM_TEST_DEATHS holds how many GPU workers are still to die of a partition.
+With DLASM_TEST_SLOW=engine:seconds, an engine takes so much longer for each partition. Files named
+by DLASM_TEST_DEATHS and DLASM_TEST_FAILURES hold how many GPU workers are still to die of a
+partition, and how many GPUs to fail at one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import time
 
 import dlasm.engines.choose as choose
 from dlasm.engines import cpu
+from dlasm.errors import EngineError
 
-SLOW, DEATHS = "DLASM_TEST_SLOW", "DLASM_TEST_DEATHS"
+SLOW, DEATHS, FAILURES = "DLASM_TEST_SLOW", "DLASM_TEST_DEATHS", "DLASM_TEST_FAILURES"
 
 
 class FakeEngine:
@@ -32,22 +34,25 @@ class FakeEngine:
             time.sleep(float(seconds))
         if self.name == "cpu":
             return choose.EngineRun(cpu.extend_partition(packed, params, threads))
-        if path := os.environ.get(DEATHS):
-            die_if_wanted(path)
+        if is_due(DEATHS):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if is_due(FAILURES):
+            raise EngineError("the GPU is on fire")
         return choose.EngineRun(cpu.extend_partition(packed, params, threads), {"kernel_ms": 1.0})
 
 
-def die_if_wanted(path):
-    with open(path, "r+") as file:
+def is_due(variable):
+    """Whether a file that an environment variable names holds a number over 0; counts it down."""
+    if variable not in os.environ:
+        return False
+    with open(os.environ[variable], "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        deaths = int(file.read())
-        if not deaths:
-            return
-        file.seek(0)
-        file.truncate()
-        file.write(str(deaths - 1))
-        file.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
+        left = int(file.read())
+        if left:
+            file.seek(0)
+            file.truncate()
+            file.write(str(left - 1))
+        return left > 0
 
 
 def dask_setup(worker):

@@ -25,8 +25,8 @@ import dlasm
 import dlasm.cluster as cluster
 from dlasm.dispatch import PartitionSource, Task, run_here
 from dlasm.engines import choose
-from dlasm.errors import ClusterError, EngineError, ParameterError
-from dlasm.gpus import Gpu
+from dlasm.errors import ClusterError, EngineError, ParameterError, ReadsError
+from dlasm.gpus import Gpu, GpuChoice
 from dlasm.partition import Plan
 from dlasm.report import Progress
 from dlasm.testing import simulate_community
@@ -131,7 +131,7 @@ def test_a_partition_that_a_gpu_worker_died_of_goes_to_the_cpus():
 # -- without a cluster -----------------------------------------------------------------------------
 
 
-def run_threads(bins, work, pools, function, **more):
+def run_threads(bins, work, pools, function, failures=None):
     source = make_source(bins, work)
     source._make = lambda pool, number: Task(pool, number, function, (pool, number))
     results = []
@@ -141,7 +141,10 @@ def run_threads(bins, work, pools, function, **more):
         source.finished(number, pool, 0.01)
         results.append(result)
 
-    run_here(source, pools, done)
+    def failed(worker, error):
+        failures.append((worker["gpu"], str(error)))
+
+    run_here(source, pools, done, failed)
     return results
 
 
@@ -161,14 +164,70 @@ def test_threads_share_the_partitions():
     assert len({thread for *_, thread in seen}) == 3
 
 
-def test_an_error_in_any_thread_ends_all():
+@pytest.mark.parametrize(
+    ("pool", "error"), [("gpu", ReadsError), ("cpu", ReadsError), ("cpu", EngineError)]
+)
+def test_an_error_in_any_thread_ends_all(pool, error):
+    both = threading.Barrier(2)
+
+    def extend(here, number, gpu=None):
+        if number in (0, 1):  # the largest and the smallest, which both pools take first
+            both.wait(60)
+        if here == pool:
+            raise error("it is on fire")
+        return here, number
+
+    with pytest.raises(error, match="on fire"):
+        run_threads([3, *[2] * 9], [99, *range(9)], {"gpu": [{}], "cpu": [{}]}, extend)
+
+
+def test_what_a_gpu_failed_at_is_done_by_the_cpus_and_it_gets_no_more():
+    tried, failures = [], []
+    both = threading.Barrier(2)
+
+    def extend(pool, number, gpu=None):
+        if gpu is not None:
+            if gpu not in tried:
+                both.wait(60)
+            tried.append(gpu)
+        if gpu == "a":
+            raise EngineError("the GPU is on fire")
+        return pool, number
+
+    results = run_threads(
+        [3] * 20, range(20), {"gpu": [{"gpu": "a"}, {"gpu": "b"}], "cpu": [{}]}, extend, failures
+    )
+    assert sorted(number for _, number in results) == list(range(20))
+    assert tried.count("a") == len(failures) == 1
+    assert [pool for pool, _ in results].count("cpu") == 1
+
+
+def test_when_all_gpus_failed_the_cpus_do_the_rest():
     def extend(pool, number, gpu=None):
         if pool == "gpu":
             raise EngineError("the GPU is on fire")
         return pool, number
 
-    with pytest.raises(EngineError, match="on fire"):
-        run_threads([3, *[2] * 9], range(10), {"gpu": [{}], "cpu": [{}]}, extend)
+    failures = []
+    pools = {"gpu": [{"gpu": "a"}, {"gpu": "b"}], "cpu": [{}]}
+    results = run_threads([3] * 6, range(6), pools, extend, failures)
+    assert sorted(results) == [("cpu", number) for number in range(6)]
+    assert sorted(failures) == [("a", "the GPU is on fire"), ("b", "the GPU is on fire")]
+    failures = []
+    with pytest.raises(
+        EngineError, match=r"on fire; no other worker is left.*--resume --gpus none"
+    ):
+        run_threads([3] * 6, range(6), {"gpu": pools["gpu"]}, extend, failures)
+    assert len(failures) == 1
+
+
+def test_what_a_gpu_failed_at_comes_last_where_there_are_only_gpus():
+    source = make_source([3, 3, 2], [9, 5, 1])
+    source.give_back(source.next("gpu", {"gpu": 2}), "gpu", died=True)
+    assert [take(source, "gpu", {"gpu": 1}) for _ in range(4)] == [1, 2, 0, None]
+    source = make_source([3, 3, 2], [9, 5, 1])
+    source.give_back(source.next("gpu", BOTH), "gpu", died=True)
+    assert [take(source, "cpu", {"cpu": 1}) for _ in range(4)] == [0, 1, 2, None]
 
 
 @pytest.fixture(scope="module")
@@ -251,13 +310,65 @@ class Broken(fake_gpu.FakeEngine):
 
 def test_a_gpu_that_does_not_start(community, whole, tmp_path, machine_with_gpus, monkeypatch):
     monkeypatch.setitem(choose.ENGINES, "gpu", Broken("gpu"))
-    with pytest.raises(EngineError, match=f"{UUIDS[0]} is gone"):
-        extend_small(community, tmp_path / "o", gpus="0", workers=0)
     monkeypatch.setattr("dlasm.pipeline.GPU_BYTES", 1)
     run = extend_small(community, tmp_path / "p", workers=0)
     assert set(check_pools(run)) == {"cpu"}
     assert "no GPU is used" in (run.path / "dlasm.log").read_text()
     assert_same(run, whole)
+
+
+def test_a_named_gpu_that_does_not_start_is_told_before_reads_are_mapped(
+    community, whole, tmp_path, machine_with_gpus, monkeypatch
+):
+    def unexpected(*arguments, **options):
+        raise AssertionError("reads are mapped")
+
+    with monkeypatch.context() as patched:
+        patched.setitem(choose.ENGINES, "gpu", Broken("gpu"))
+        patched.setattr("dlasm.recruit.recruit_batch", unexpected)
+        with pytest.raises(
+            EngineError, match=rf"GPU 0 \(.*{UUIDS[0]} is gone.*--resume --gpus none"
+        ):
+            extend_small(community, tmp_path / "o", gpus="0", workers=0)
+    run = extend_small(community, tmp_path / "o", gpus="none", workers=0, resume=True)
+    assert_same(run, whole)
+
+
+@pytest.fixture
+def failures(tmp_path, monkeypatch):
+    """One GPU is to fail at a partition."""
+    (tmp_path / "failures").write_text("1")
+    monkeypatch.setenv(fake_gpu.FAILURES, str(tmp_path / "failures"))
+
+
+def check_failure(run, warned):
+    """Require that the failure of a GPU is told everywhere."""
+    assert warned
+    assert "failed: the GPU is on fire; the run goes on without it" in warned[0]
+    summary = run.summary()
+    assert summary["warnings"] == warned
+    assert summary["pools"]["gpu"]["failed"] == 1
+    assert warned[0] in (run.path / "dlasm.log").read_text()
+
+
+class Warned(Progress):
+    def __init__(self):
+        self.warned = []
+
+    def warn(self, text):
+        self.warned.append(text)
+
+
+@pytest.mark.parametrize("gpus", ["0", "0,1"])
+def test_a_gpu_that_fails_in_the_middle(
+    community, whole, tmp_path, machine_with_gpus, failures, gpus
+):
+    progress = Warned()
+    run = extend_small(community, tmp_path / "o", gpus=gpus, workers=0, progress=progress)
+    assert_same(run, whole)
+    check_pools(run)
+    check_failure(run, progress.warned)
+    assert re.match("GPU [01] failed", progress.warned[0])
 
 
 def test_what_cannot_be_meant(community, tmp_path, machine_with_gpus):
@@ -383,6 +494,26 @@ def test_gpu_workers_that_die(community, whole, tmp_path, deaths):
     assert_same(run, whole)
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_gpu_of_a_cluster_that_fails_in_the_middle(community, whole, tmp_path, failures, gpus):
+    progress = Warned()
+    with fake_cluster(gpus, 1) as client:
+        addresses = cluster.worker_pools(client)["gpu"]
+        run = extend_small(community, tmp_path / "o", client=client, progress=progress)
+    assert_same(run, whole)
+    check_pools(run)
+    check_failure(run, progress.warned)
+    assert any(f"the GPU of worker {address} failed" in progress.warned[0] for address in addresses)
+
+
+def test_when_the_only_gpu_fails_the_run_can_go_on_later(community, whole, tmp_path, failures):
+    with fake_cluster(1, 0) as client:
+        with pytest.raises(EngineError, match="on fire; no other worker is left"):
+            extend_small(community, tmp_path / "o", client=client)
+        run = extend_small(community, tmp_path / "o", client=client, gpus="none", resume=True)
+    assert_same(run, whole)
+
+
 def test_when_all_gpu_workers_are_gone_the_cpus_do_the_rest(community, whole, tmp_path):
     with fake_cluster(1, 1, {fake_gpu.SLOW: "gpu:0.3"}) as client:
         gpus = list(cluster.worker_pools(client)["gpu"])
@@ -456,7 +587,7 @@ def test_local_cluster_with_gpus(machine_with_gpus, monkeypatch, capfd):
 
     checked = []
     monkeypatch.setattr(cluster, "_start_gpu_workers", start)
-    monkeypatch.setattr(cluster, "_check_gpus", lambda client, uuids: checked.append(uuids))
+    monkeypatch.setattr(cluster, "_check_gpus", lambda client, chosen, say: checked.append(chosen))
     with cluster.local_cluster(2, 3, gpus="1", dashboard=False) as client:
         pools = cluster.worker_pools(client)
         assert {pool: len(members) for pool, members in pools.items()} == {"gpu": 1, "cpu": 2}
@@ -467,35 +598,110 @@ def test_local_cluster_with_gpus(machine_with_gpus, monkeypatch, capfd):
         )
         assert sorted(map(len, resources)) == [0, 0, 1]
     assert given == UUIDS[1:]
-    assert checked == [UUIDS[1:]]
+    assert [choice.gpus for choice in checked] == [GPUS[1:]]
     assert capfd.readouterr() == ("", "")
+
+
+def test_gpus_that_do_not_start_leave_it_to_the_cpus(
+    community, whole, tmp_path, machine_with_gpus, monkeypatch, capfd
+):
+    def fail(uuids, options):
+        raise RuntimeError("CUDA_ERROR_UNKNOWN")
+
+    monkeypatch.setattr(cluster, "_start_gpu_workers", fail)
+    with cluster.local_cluster(1, 1, dashboard=False) as client:
+        assert set(cluster.worker_pools(client)) == {"cpu"}
+    assert capfd.readouterr() == ("no GPU is used: CUDA_ERROR_UNKNOWN\n", "")
+    for workers, gpus in ((1, "0"), (0, None)):
+        with (
+            pytest.raises(ClusterError, match=r"CUDA_ERROR_UNKNOWN.*--gpus none"),
+            cluster.local_cluster(workers, 1, gpus=gpus, dashboard=False),
+        ):
+            pass
+    monkeypatch.setattr("dlasm.pipeline.GPU_BYTES", 1)
+    run = extend_small(community, tmp_path / "o", workers=1, dashboard=False)
+    assert set(check_pools(run)) == {"cpu"}
+    assert "no GPU is used: CUDA_ERROR_UNKNOWN" in (run.path / "dlasm.log").read_text()
+    assert_same(run, whole)
+    with pytest.raises(ClusterError, match=r"CUDA_ERROR_UNKNOWN.*--gpus none"):
+        extend_small(community, tmp_path / "p", workers=1, gpus="0", dashboard=False)
+    assert not (tmp_path / "p").exists()
+
+
+def test_gpu_workers_without_their_gpu_are_closed(machine_with_gpus, monkeypatch, capfd):
+    monkeypatch.setattr(cluster, "_start_gpu_workers", fake_cuda_cluster)
+    monkeypatch.setattr(cluster, "_own_gpu", only_the_first_has_one)
+    with cluster.local_cluster(1, 1, dashboard=False) as client:
+        pools = cluster.worker_pools(client)
+        assert {pool: len(members) for pool, members in pools.items()} == {"gpu": 1, "cpu": 1}
+    said = capfd.readouterr().out
+    assert re.fullmatch(r"a GPU is not used: GPU worker \S+ cannot use its GPU: no context\n", said)
+    monkeypatch.setattr(cluster, "_own_gpu", nobody_has_one)
+    with cluster.local_cluster(1, 1, dashboard=False) as client:
+        assert set(cluster.worker_pools(client)) == {"cpu"}
+    assert re.fullmatch(r"no GPU is used: GPU worker \S+ .* no context\n", capfd.readouterr().out)
+
+
+def only_the_first_has_one(dask_worker):
+    if dask_worker.name != 0:
+        raise EngineError("no context")
+    return UUIDS[0].removeprefix("GPU-"), UUIDS[0].removeprefix("GPU-")
+
+
+def nobody_has_one():
+    raise EngineError("no context")
 
 
 class FakeClient:
     """Answers as GPU workers would."""
 
-    def __init__(self, answers):
+    def __init__(self, answers, cpus=()):
         self.answers = answers
+        self.cpus = cpus
+        self.closed = []
 
     def scheduler_info(self, n_workers):
-        about = {"nthreads": 1, "resources": {"GPU": 1.0}}
-        return {"workers": dict.fromkeys(self.answers, about)}
+        gpus = {address: {"nthreads": 1, "resources": {"GPU": 1.0}} for address in self.answers}
+        return {"workers": {**gpus, **{address: {"nthreads": 1} for address in self.cpus}}}
 
     def run(self, function, workers, on_error):
         return self.answers
 
+    def retire_workers(self, workers, close_workers):
+        self.closed += workers
 
-def test_each_gpu_worker_must_have_its_own_gpu():
-    first, second = (uuid.removeprefix("GPU-") for uuid in UUIDS)
-    cluster._check_gpus(FakeClient({"a": (first, first), "b": (second, second)}), UUIDS)
-    with pytest.raises(ClusterError, match=f"b was given GPU {second} and has {first}"):
-        cluster._check_gpus(FakeClient({"a": (first, first), "b": (second, first)}), UUIDS)
-    with pytest.raises(ClusterError, match="was given GPU"):
-        cluster._check_gpus(FakeClient({"a": (first, first), "b": (first, first)}), UUIDS)
-    with pytest.raises(ClusterError, match=f"no worker came up for GPU {second}"):
-        cluster._check_gpus(FakeClient({"a": (first, first)}), UUIDS)
-    with pytest.raises(ClusterError, match=r"a cannot use its GPU: no CuPy.*--gpus none"):
-        cluster._check_gpus(FakeClient({"a": EngineError("no CuPy")}), UUIDS[:1])
+
+FIRST, SECOND = (uuid.removeprefix("GPU-") for uuid in UUIDS)
+FAULTS = [
+    ({"a": (FIRST, FIRST), "b": (SECOND, FIRST)}, f"b was given GPU {SECOND} and has {FIRST}"),
+    ({"a": (FIRST, FIRST), "b": (FIRST, FIRST)}, f"b was given GPU {FIRST} and has {FIRST}"),
+    ({"a": (FIRST, FIRST)}, rf"no worker came up for GPU 1 \(Fake, {UUIDS[1]}"),
+    ({"a": (FIRST, FIRST), "b": EngineError("no CuPy")}, "b cannot use its GPU: no CuPy"),
+]
+
+
+@pytest.mark.parametrize(("answers", "said"), FAULTS)
+def test_each_gpu_worker_must_have_its_own_gpu(answers, said):
+    lines = []
+    good = FakeClient({"a": (FIRST, FIRST), "b": (SECOND, SECOND)})
+    cluster._check_gpus(good, GpuChoice(GPUS, asked=True), lines.append)
+    assert lines == good.closed == []
+    client = FakeClient(answers)
+    with pytest.raises(ClusterError, match=rf"{said}.* \(--gpus none does without\)"):
+        cluster._check_gpus(client, GpuChoice(GPUS, asked=True), lines.append)
+    assert lines == client.closed == []
+    cluster._check_gpus(client, GpuChoice(GPUS), lines.append)
+    assert client.closed == list(answers)[1:]
+    assert re.match(f"a GPU is not used: .*{said}", lines[0])
+
+
+def test_gpu_workers_without_any_gpu_are_an_error_if_nobody_else_is_there():
+    answers = {"a": EngineError("no CuPy"), "b": EngineError("no CuPy")}
+    lines = []
+    with pytest.raises(ClusterError, match="a cannot use its GPU: no CuPy"):
+        cluster._check_gpus(FakeClient(answers), GpuChoice(GPUS), lines.append)
+    cluster._check_gpus(FakeClient(answers, cpus=["c"]), GpuChoice(GPUS), lines.append)
+    assert lines == ["no GPU is used: GPU worker a cannot use its GPU: no CuPy"]
 
 
 def test_nothing_of_cuda_is_imported_by_the_client():

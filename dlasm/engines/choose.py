@@ -33,7 +33,7 @@ class EngineRun:
 class Engine(Protocol):
     """A way to extend partitions; all give the same bytes."""
 
-    def prepare(self, kernel: str, gpu: str | None) -> None:
+    def prepare(self, kernel: str, gpu: str | None) -> str | None:
         """Do what is done once per process; raises EngineError if the engine cannot be used."""
 
     def extend(
@@ -64,11 +64,11 @@ class _Cpu:
 
 
 class _Gpu:
-    def prepare(self, kernel: str, gpu: str | None) -> None:
+    def prepare(self, kernel: str, gpu: str | None) -> str:
         """Make a CUDA context and compile the kernels."""
         from dlasm.engines import gpu as engine
 
-        engine.prepare(kernel, gpu)
+        return engine.prepare(kernel, gpu)
 
     def extend(
         self,
@@ -93,7 +93,7 @@ ENGINES: dict[str, Engine] = {"cpu": _Cpu(), "gpu": _Gpu()}
 """Engines by the name of the worker pool that they serve."""
 
 
-def prepare(engine: str, *, kernel: str = DEFAULT_KERNEL, gpu: str | None = None) -> None:
+def prepare(engine: str, *, kernel: str = DEFAULT_KERNEL, gpu: str | None = None) -> str | None:
     """Make an engine ready in this process.
 
     Parameters
@@ -103,12 +103,17 @@ def prepare(engine: str, *, kernel: str = DEFAULT_KERNEL, gpu: str | None = None
     kernel, gpu : str
         As in :func:`extend_partition`.
 
+    Returns
+    -------
+    str or None
+        UUID of the GPU without its prefix, if the engine uses one.
+
     Raises
     ------
     EngineError
         If there is no such engine, or it cannot be used here.
     """
-    _engine(engine).prepare(kernel, gpu)
+    return _engine(engine).prepare(kernel, gpu)
 
 
 def extend_partition(

@@ -65,8 +65,8 @@ def digest(run: dlasm.Run) -> str:
 def only(pools: Sequence[str]) -> Callable[..., None]:
     """Make what runs tasks in this process use these pools only."""
 
-    def run_here(source: Any, workers: Any, on_result: Any) -> None:
-        dispatch.run_here(source, {pool: workers[pool] for pool in pools}, on_result)
+    def run_here(source: Any, workers: Any, *calls: Any) -> None:
+        dispatch.run_here(source, {pool: workers[pool] for pool in pools}, *calls)
 
     return run_here
 
