@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ __all__ = [
     "dashboard_hint",
     "local_cluster",
     "no_gpus_hint",
+    "same_gpu",
     "span",
     "start_cluster",
     "usable_cpus",
@@ -444,7 +445,9 @@ def _check_scheduler_file(path: Path) -> None:
         raise ClusterError(f"{path}: the address of the scheduler there is no text; is it damaged?")
 
 
-def worker_pools(client: Client, *, gpus: bool = True) -> dict[str, dict[str, int]]:
+def worker_pools(
+    client: Client, *, gpus: bool = True, without: Collection[str] = ()
+) -> dict[str, dict[str, int]]:
     """Return the workers there are now, by pool: address to threads.
 
     Workers with the resource ``GPU`` are the GPU pool, however they were started.
@@ -455,6 +458,8 @@ def worker_pools(client: Client, *, gpus: bool = True) -> dict[str, dict[str, in
         Client of the cluster.
     gpus : bool
         Whether to tell GPU workers apart; otherwise all are one CPU pool.
+    without : collection of str
+        Addresses of workers to leave out.
 
     Raises
     ------
@@ -469,6 +474,8 @@ def worker_pools(client: Client, *, gpus: bool = True) -> dict[str, dict[str, in
         ) from error
     pools: dict[str, dict[str, int]] = {GPU_POOL: {}, CPU_POOL: {}}
     for address, about in workers.items():
+        if address in without:
+            continue
         is_gpu = gpus and (about.get("resources") or {}).get(GPU_RESOURCE, 0) > 0
         pools[GPU_POOL if is_gpu else CPU_POOL][address] = about["nthreads"]
     return {pool: members for pool, members in pools.items() if members}
@@ -546,6 +553,22 @@ def check_gpu_workers(client: Client, kernel: str) -> dict[str, str | None]:
                 f"start it without that resource, or give --gpus none"
             )
     return dict(sorted(answers.items()))
+
+
+def same_gpu(uuids: Mapping[str, str | None]) -> dict[str, str]:
+    """Find workers whose GPU an earlier one has too: address of the later to that of the earlier.
+
+    Examples
+    --------
+    >>> same_gpu({"a": "1", "b": "2", "c": "1", "d": None, "e": None})
+    {'c': 'a'}
+    """
+    owners: dict[str, str] = {}
+    found = {}
+    for address, uuid in uuids.items():
+        if uuid and owners.setdefault(uuid, address) != address:
+            found[address] = owners[uuid]
+    return found
 
 
 def _look(work: str) -> tuple[str, bool]:

@@ -63,9 +63,10 @@ from dlasm.report import (
 )
 from dlasm.runs import write_run_file
 from dlasm.state import RunFolder, identify_input, read_state
-from dlasm.store import begin_store, finalise, has_partition, open_results
+from dlasm.store import begin_store, finalise, has_partition, open_results, read_about
 from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
 from dlasm.work import (
+    Job,
     RunFiles,
     forget_job,
     open_contigs,
@@ -314,6 +315,10 @@ def extend(
             folder.finish()
             return Run(folder.path)
         say = partial(_note, progress)
+        with _explained(folder):
+            extended = folder.resumed and _is_extended(folder)
+        if extended:  # what is left needs neither workers nor a GPU
+            client, count, chosen, asked = None, 0, GpuChoice([]), "none"
         if client is None:
             from dlasm.cluster import dashboard_hint, no_gpus_hint, start_cluster
 
@@ -876,6 +881,8 @@ class _Pools:
         Kernel of the GPU engine.
     uuids : dict
         What the GPU of each GPU worker is, by address.
+    without : set of str
+        Addresses of workers that are not used.
     """
 
     client: Client | None
@@ -885,15 +892,20 @@ class _Pools:
     named: bool
     kernel: str
     uuids: dict[str, str | None] = field(default_factory=dict)
+    without: set[str] = field(default_factory=set)
+
+    def members(self, client: Client) -> dict[str, dict[str, int]]:
+        """Return the workers of a cluster that there are now: by pool, address to threads."""
+        from dlasm.cluster import worker_pools
+
+        return worker_pools(client, gpus=self.gpus, without=self.without)
 
     def workers(self) -> dict[str, int]:
         """Return how many tasks run at a time, by pool."""
         if self.client is None:
             here = {GPU_POOL: len(self.devices), CPU_POOL: 1}
             return {pool: count for pool, count in here.items() if count}
-        from dlasm.cluster import worker_pools
-
-        members = worker_pools(self.client, gpus=self.gpus)
+        members = self.members(self.client)
         return {pool: sum(workers.values()) for pool, workers in members.items()}
 
     def name_gpu(self, worker: str | Mapping[str, Any]) -> str:
@@ -937,11 +949,11 @@ class _Stages:
         """Do what is left to do."""
         self.work.mkdir(exist_ok=True)
         if self.client is not None:
-            from dlasm.cluster import check_gpu_workers, check_workers
+            from dlasm.cluster import check_workers
 
             check_workers(self.client, self.work)
             if self.pools.gpus:
-                self.pools.uuids.update(check_gpu_workers(self.client, self.pools.kernel))
+                self._check_gpu_workers(self.client)
         else:
             self.starting = {
                 gpu: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=gpu.uuid)
@@ -954,7 +966,7 @@ class _Stages:
                 self._await_gpus()  # what takes hours must not come before an error
             self._stage("candidates", self._candidates)
             self._stage("plan", self._plan)
-            if self.folder.stage("results") is None and self._missing_partitions():
+            if not _is_extended(self.folder):
                 self.folder.state["stages"].pop("extend", None)
             self._await_gpus()
             self._stage("extend", self._extend)
@@ -967,6 +979,20 @@ class _Stages:
             wait([*background, *([self.begun] if self.begun else [])])
             if self.begun and self.begun.exception() is None:
                 drop_folder(self.begun.result())  # unless it is finished
+
+    def _check_gpu_workers(self, client: Client) -> None:
+        """Make GPU workers ready; leave out those that share a GPU with another one."""
+        from dlasm.cluster import check_gpu_workers, same_gpu
+
+        self.pools.uuids.update(check_gpu_workers(client, self.pools.kernel))
+        for address, other in same_gpu(self.pools.uuids).items():
+            self.pools.without.add(address)
+            _warn(
+                self.progress,
+                f"workers {other} and {address} have the same GPU ({self.pools.uuids[address]}), "
+                "so the second one is not used; give each one of its own with "
+                "CUDA_VISIBLE_DEVICES, as dask cuda worker does",
+            )
 
     def _await_gpus(self) -> None:
         """Wait for the GPUs of this process; go on without any that nobody asked for by name."""
@@ -1403,16 +1429,11 @@ class _Stages:
 
     # extend
 
-    def _missing_partitions(self) -> list[int]:
-        """Return the partitions that are yet to be extended."""
-        job = open_job(self.work)
-        return [n for n in range(len(job.plan)) if not has_partition(job.partitions, n)]
-
     def _extend(self) -> dict[str, Any]:
         """Extend the partitions that are not there yet."""
         job = open_job(self.work)
         job.partitions.mkdir(exist_ok=True)
-        missing = self._missing_partitions()
+        missing = _missing_partitions(job)
         reused = len(job.plan) - len(missing)
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
@@ -1425,8 +1446,6 @@ class _Stages:
                 self._attributes(),
             )
         self.progress.stage("extend", int(np.diff(job.plan.start)[missing].sum()), "contigs")
-        pools: dict[str, dict[str, Any]] = {}
-        nothing = {"contigs": 0, "partitions": 0, "seconds": 0.0}
 
         def make(pool: str, number: int) -> Task:
             return Task(
@@ -1444,10 +1463,6 @@ class _Stages:
         def done(result: Mapping[str, Any]) -> None:
             pool = result["pool"]
             source.finished(result["partition"], pool, result["seconds"])
-            about = pools.setdefault(pool, dict(nothing))
-            taken = {key: result[key] for key in ("contigs", "seconds")}
-            for name, value in {**taken, "partitions": 1, **result["figures"]}.items():
-                about[name] = about.get(name, 0) + value
             log.info(
                 "extend %s: partition %d of bin %d, %d contigs, %.3f s",
                 pool,
@@ -1472,21 +1487,35 @@ class _Stages:
             here[GPU_POOL] = [{"gpu": gpu.uuid} for gpu in self.pools.devices]
             run_here(source, here, done, failed)
         else:
-            from dlasm.cluster import span, worker_pools
+            from dlasm.cluster import span
 
-            members = partial(worker_pools, self.client, gpus=self.pools.gpus)
+            members = partial(self.pools.members, self.client)
             with span("extend"):
                 run_tasks(self.client, source, members, done, failed)
-        if GPU_POOL in pools:
-            pools[GPU_POOL]["kernel"] = self.pools.kernel
-        failures = self.folder.state.get("failures", [])
-        if failures:
-            pools.setdefault(GPU_POOL, dict(nothing))["failed"] = len(failures)
+        return {"reused_partitions": reused, "pools": self._pools_done(job)}
+
+    def _pools_done(self, job: Job) -> dict[str, dict[str, Any]]:
+        """Sum up what each pool did, in earlier attempts too."""
+        pools: dict[str, dict[str, Any]] = {}
+        kernels = set()
+        for number in range(len(job.plan)):
+            done = read_about(job.partitions, number)
+            if done["pool"] == GPU_POOL:
+                kernels.add(done["kernel"])
+            taken = {"contigs": done["contigs"], "partitions": 1, "seconds": done["seconds"]}
+            about = pools.setdefault(done["pool"], {})
+            for name, value in {**taken, **done["figures"]}.items():
+                about[name] = about.get(name, 0) + value
+        if kernels:
+            pools[GPU_POOL]["kernel"] = ", ".join(sorted(kernels))
+        if failures := self.folder.state.get("failures"):
+            nothing = {"contigs": 0, "partitions": 0, "seconds": 0.0}
+            pools.setdefault(GPU_POOL, nothing)["failed"] = len(failures)
         for about in pools.values():
             for name in ("seconds", "kernel_ms"):
                 if name in about:
                     about[name] = round(about[name], 3)
-        return {"reused_partitions": reused, "pools": pools}
+        return pools
 
     # results and report
 
@@ -1587,6 +1616,18 @@ class _Stages:
             "versions": self.versions.result(),
         }
         write_json(self.folder.path / "summary.json", summary)
+
+
+def _missing_partitions(job: Job) -> list[int]:
+    """Return the partitions that are yet to be extended."""
+    return [n for n in range(len(job.plan)) if not has_partition(job.partitions, n)]
+
+
+def _is_extended(folder: RunFolder) -> bool:
+    """Whether what is left of a run needs no engine."""
+    if folder.stage("results") is not None:
+        return True
+    return folder.stage("plan") is not None and not _missing_partitions(open_job(folder.work))
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ Layout of ``results.zarr``::
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +46,7 @@ __all__ = [
     "finalise",
     "has_partition",
     "open_results",
+    "read_about",
     "write_partition",
 ]
 
@@ -89,6 +92,7 @@ def write_partition(
     bins: np.ndarray,
     candidates: np.ndarray,
     extensions: Extensions,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
     """Write what an engine found for one partition; it appears only when it is whole.
 
@@ -97,7 +101,7 @@ def write_partition(
     folder : path-like
         Folder of the partitions.
     number : int
-        Number of the partition. One that is already there is replaced by the same bytes.
+        Number of the partition. One that is already there is replaced by the same results.
     contig : numpy.ndarray
         int64, shape (contigs,). Contigs of the partition, ascending.
     bins : numpy.ndarray
@@ -106,6 +110,8 @@ def write_partition(
         int64, shape (2 * contigs,). Candidate reads before the cap.
     extensions : Extensions
         The walks, in the order of ``contig``.
+    about : mapping, optional
+        Who found them and what that took, for :func:`read_about`; JSON values.
 
     Raises
     ------
@@ -122,6 +128,7 @@ def write_partition(
         "outcome": extensions.outcome,
     }
     validate("results", arrays)
+    arrays["about"] = np.frombuffer(json.dumps(about or {}).encode(), dtype=np.uint8)
     with whole_file(partition_path(folder, number)) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -134,16 +141,35 @@ def read_partition(folder: str | os.PathLike[str], number: int) -> dict[str, np.
     StoreError
         If it is missing or not readable.
     """
-    path = partition_path(folder, number)
+    with _opened(partition_path(folder, number)) as file:
+        arrays = {name: file[name] for name in GROUPS["results"]}
+    validate("results", arrays)
+    return arrays
+
+
+def read_about(folder: str | os.PathLike[str], number: int) -> dict[str, Any]:
+    """Read what :func:`write_partition` was told about a partition.
+
+    Raises
+    ------
+    StoreError
+        If the partition is missing or not readable.
+    """
+    with _opened(partition_path(folder, number)) as file:
+        about: dict[str, Any] = json.loads(file["about"].tobytes())
+    return about
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """Open the file of a partition to read it."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in GROUPS["results"]}
+            yield file
     except (FileNotFoundError, KeyError, ValueError, BadZipFile) as error:
         raise StoreError(
             f"{path}: not a whole partition ({error}); remove this file and continue with --resume"
         ) from error
-    validate("results", arrays)
-    return arrays
 
 
 # -- the store of a run ----------------------------------------------------------------------------

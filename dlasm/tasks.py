@@ -195,8 +195,7 @@ def extend_task(
     Returns
     -------
     dict
-        ``partition``, ``pool``, ``contigs``, ``walk_bases``, ``seconds``, ``peak_rss`` (bytes), and
-        ``figures`` of the engine.
+        ``partition``, ``pool``, ``contigs``, ``seconds``, ``peak_rss`` (bytes).
     """
     from dlasm.engines.choose import extend_partition
     from dlasm.pack import pack_partition
@@ -214,13 +213,18 @@ def extend_task(
     run = extend_partition(engine, packed, params, native_threads(threads), kernel=kernel, gpu=gpu)
     extensions = run.extensions
     candidates = job.candidates.reshape(-1, 2)[contig].ravel()
-    write_partition(job.partitions, number, contig, job.bins[contig], candidates, extensions)
+    about = {
+        "pool": engine,
+        "kernel": kernel,
+        "contigs": len(contig),
+        "seconds": time.perf_counter() - begin,
+        "figures": run.figures,
+    }
+    write_partition(job.partitions, number, contig, job.bins[contig], candidates, extensions, about)
     return {
         "partition": number,
         "pool": engine,
         "contigs": len(contig),
-        "walk_bases": len(extensions.walk_values),
         "seconds": time.perf_counter() - begin,
         "peak_rss": peak_rss(),
-        "figures": run.figures,
     }

@@ -2,7 +2,7 @@
 
 With DLASM_TEST_SLOW=engine:seconds, an engine takes so much longer for each partition. Files named
 by DLASM_TEST_DEATHS and DLASM_TEST_FAILURES hold how many GPU workers are still to die of a
-partition, and how many GPUs to fail at one.
+partition, and how many GPUs to fail at one. DLASM_TEST_GPU is the UUID of a worker's GPU.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dlasm.engines import cpu
 from dlasm.errors import EngineError
 
 SLOW, DEATHS, FAILURES = "DLASM_TEST_SLOW", "DLASM_TEST_DEATHS", "DLASM_TEST_FAILURES"
+GPU = "DLASM_TEST_GPU"
 
 
 class FakeEngine:
@@ -26,7 +27,7 @@ class FakeEngine:
         self.name = name
 
     def prepare(self, kernel, gpu):
-        pass
+        return os.environ.get(GPU)
 
     def extend(self, packed, params, threads, kernel, gpu):
         slow, _, seconds = os.environ.get(SLOW, "").partition(":")

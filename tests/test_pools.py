@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ import pytest
 
 import dlasm
 import dlasm.cluster as cluster
+import dlasm.store as store
 from dlasm.dispatch import PartitionSource, Task, run_here
 from dlasm.engines import choose
 from dlasm.errors import ClusterError, EngineError, ParameterError, ReadsError
@@ -292,6 +294,68 @@ def test_a_gpu_in_one_process(community, whole, tmp_path, machine_with_gpus, gpu
     assert extend_small(community, tmp_path / "o", gpus="none", resume=True).path == run.path
 
 
+def interrupt(*arguments, **options):
+    raise KeyboardInterrupt
+
+
+def test_pools_count_what_earlier_attempts_did(
+    community, whole, tmp_path, machine_with_gpus, failures, monkeypatch
+):
+    write, calls = store.write_partition, 0
+
+    def stop_after_the_third(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls > 3 and (tmp_path / "failures").read_text() == "0":
+            raise KeyboardInterrupt
+        write(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dlasm.store.write_partition", stop_after_the_third)
+        with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="on fire"):
+            extend_small(community, tmp_path / "o", gpus="0,1", kernel="v1", workers=0)
+    done = [
+        store.read_about(path.parent, int(path.stem))
+        for path in (tmp_path / "o").glob("work.*/partitions/*.npz")
+    ]
+    assert len(done) >= 3
+    by_gpus = [about for about in done if about["pool"] == "gpu"]
+    run = extend_small(community, tmp_path / "o", gpus="none", resume=True)
+    pools = check_pools(run)
+    assert pools["gpu"]["failed"] == 1
+    assert pools["gpu"]["partitions"] == len(by_gpus)
+    assert pools["cpu"]["partitions"] > len(done) - len(by_gpus)
+    assert pools["gpu"].get("kernel_ms", 0) == len(by_gpus)
+    assert pools["gpu"].get("kernel", "v1") == "v1"
+    assert "on fire" in run.summary()["warnings"][0]
+    assert_same(run, whole)
+
+
+def test_what_is_left_after_extending_starts_neither_cuda_nor_workers(
+    community, whole, tmp_path, machine_with_gpus, monkeypatch
+):
+    def unexpected(*arguments, **options):
+        raise AssertionError("an engine or a cluster is started")
+
+    for name in ("figures", "finalise"):
+        output = tmp_path / name
+        with monkeypatch.context() as patched:
+            patched.setattr(f"dlasm.pipeline.{name}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                extend_small(community, output, gpus="0", workers=0)
+        with monkeypatch.context() as patched:
+            patched.setattr("dlasm.pipeline.prepare", unexpected)
+            patched.setattr("dlasm.cluster.start_cluster", unexpected)
+            patched.setattr("dlasm.cluster.check_workers", unexpected)
+            options = [{"gpus": "0", "workers": 1}, {"client": object()}, {"gpus": "0"}]
+            for more in options:
+                shutil.copytree(output, tmp_path / "copy")
+                run = extend_small(community, tmp_path / "copy", resume=True, **more)
+                assert "gpu" in check_pools(run)
+                assert_same(run, whole)
+                shutil.rmtree(tmp_path / "copy")
+
+
 def test_small_inputs_use_no_gpu_by_themselves(community, whole, tmp_path, machine_with_gpus):
     assert set(check_pools(extend_small(community, tmp_path / "o"))) == {"cpu"}
 
@@ -504,6 +568,24 @@ def test_a_gpu_of_a_cluster_that_fails_in_the_middle(community, whole, tmp_path,
     check_pools(run)
     check_failure(run, progress.warned)
     assert any(f"the GPU of worker {address} failed" in progress.warned[0] for address in addresses)
+
+
+def test_gpu_workers_that_share_a_gpu(community, whole, tmp_path):
+    progress = Warned()
+    with fake_cluster(2, 1, {fake_gpu.GPU: FIRST}) as client:
+        addresses = sorted(cluster.worker_pools(client)["gpu"])
+        run = extend_small(community, tmp_path / "o", client=client, progress=progress)
+        took_part = client.run(took_part_in_extending)
+    assert took_part[addresses[0]]
+    assert not took_part[addresses[1]]
+    (said,) = progress.warned
+    assert f"workers {addresses[0]} and {addresses[1]} have the same GPU ({FIRST})" in said
+    check_pools(run)
+    assert_same(run, whole)
+
+
+def took_part_in_extending(dask_worker):
+    return any(str(entry[0]).startswith("extend_") for entry in dask_worker.state.log)
 
 
 def test_when_the_only_gpu_fails_the_run_can_go_on_later(community, whole, tmp_path, failures):

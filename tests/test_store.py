@@ -53,7 +53,7 @@ def make_run(n: int, seed: int) -> SimpleNamespace:
     )
 
 
-def write(run, folder, number) -> None:
+def write(run, folder, number, about=None) -> None:
     contig = run.plan.contigs(number)
     ends = (2 * contig[:, None] + np.arange(2)).ravel()
     walks = [run.walks[end] for end in ends]
@@ -64,7 +64,7 @@ def write(run, folder, number) -> None:
         outcome=run.outcome[ends],
     )
     store.write_partition(
-        folder, number, contig, run.bins[contig], run.candidates[ends], extensions
+        folder, number, contig, run.bins[contig], run.candidates[ends], extensions, about
     )
 
 
@@ -204,3 +204,12 @@ def test_blocks_of_no_contig_and_of_a_long_one():
     assert list(store.blocks_of(np.zeros(1, dtype=np.int64))) == []
     long = np.array([0, 5, 5 + 2 * store.BLOCK_BASES, 6 + 2 * store.BLOCK_BASES])
     assert list(store.blocks_of(long)) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_a_partition_says_who_extended_it(tmp_path):
+    run = make_run(5, seed=9)
+    write(run, tmp_path, 0, {"pool": "gpu", "figures": {"kernel_ms": 0.5}})
+    assert store.read_about(tmp_path, 0) == {"pool": "gpu", "figures": {"kernel_ms": 0.5}}
+    store.partition_path(tmp_path, 0).write_bytes(b"PK")
+    with pytest.raises(StoreError, match="not a whole partition"):
+        store.read_about(tmp_path, 0)
