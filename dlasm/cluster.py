@@ -247,7 +247,9 @@ def _started(
         "dashboard_address": f"127.0.0.1:{port}",
         "scheduler_kwargs": {"dashboard": dashboard},
         "memory_limit": memory_limit or _memory_of_each(workers + len(gpus)),
-        "silence_logs": logging.ERROR,
+        # workers that meet the end of the scheduler print a traceback otherwise; what matters of
+        # their errors is raised here
+        "silence_logs": logging.CRITICAL,
         "preload": ["dlasm.tasks"],  # for its dask_setup
     }
     with ExitStack() as stack:
