@@ -262,14 +262,14 @@ def main() -> None:
 @click.option(
     "--gpus",
     type=_Gpus(),
-    default="auto",
+    show_default="auto",
     help="GPUs by number or UUID as nvidia-smi -L lists them, such as 0,1. "
     "auto: the GPU workers of a cluster; else any GPU there is, if the input is large.",
 )
 @click.option(
     "--kernel",
     type=click.Choice(defaults.KERNELS),
-    default=defaults.DEFAULT_KERNEL,
+    show_default=defaults.DEFAULT_KERNEL,
     help="Kernel of the GPU engine; does not change the result.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
@@ -325,12 +325,18 @@ def extend(
         )
     if scheduler is not None and scheduler_file is not None:
         raise click.UsageError("give --scheduler or --scheduler-file, not both")
+    joined = scheduler is not None or scheduler_file is not None
+    if joined and isinstance(options["gpus"], list):
+        raise click.UsageError(
+            "--gpus names GPUs of this machine, and the workers of a cluster that runs have "
+            "theirs; give --gpus auto or none with --scheduler"
+        )
     import dlasm.pipeline as pipeline
 
     progress = _progress(quiet)
     with ExitStack() as stack:
         client = None
-        if scheduler is not None or scheduler_file is not None:
+        if joined:
             from dlasm.cluster import connect, dashboard_hint
 
             client = stack.enter_context(connect(scheduler, scheduler_file))

@@ -143,7 +143,7 @@ def local_cluster(
     Parameters
     ----------
     workers : int, optional
-        CPU worker processes; by default one for every four CPUs. 0, which needs GPUs: none.
+        CPU worker processes; by default one for every four CPUs. 0: none, where there are GPUs.
     threads : int, optional
         Native threads of each; by default the CPUs divided by the workers.
     gpus : str, int or sequence, optional
@@ -169,7 +169,7 @@ def local_cluster(
         If the cluster cannot be started, GPUs that were asked for are not there, or a worker has
         another GPU than it was given.
     ParameterError
-        If ``gpus`` is nothing that can be meant.
+        If ``gpus`` is nothing that can be meant, or there would be no worker at all.
     """
     check_guard()
     if memory_limit is not None:
@@ -206,7 +206,19 @@ def start_cluster(
         GPUs to use. Those that do not start are done without unless they were asked for.
     say : callable
         Told why GPUs are not used.
+
+    Raises
+    ------
+    ParameterError
+        If there would be no worker at all, or of a negative number of workers or threads.
     """
+    least = 0 if chosen.gpus else 1
+    if workers is not None and workers < least:
+        why = f" ({chosen.why_none})" if chosen.why_none else ""
+        where = "" if chosen.gpus else f" where no GPU is used{why}"
+        raise ParameterError(f"workers are {workers}; there must be at least {least}{where}")
+    if threads is not None and threads < 1:
+        raise ParameterError(f"threads are {threads}; there must be at least 1")
     with ExitStack() as stack:
         options = (workers, threads, dashboard, memory_limit)
         try:
@@ -235,7 +247,7 @@ def _started(
     from distributed import Client
 
     cpus = max(1, usable_cpus() - len(gpus))  # a GPU worker packs on a CPU of its own
-    if workers is None or (workers == 0 and not gpus):
+    if workers is None:
         workers = max(1, cpus // CPUS_PER_WORKER)
     threads = threads or max(1, cpus // max(1, workers))
     port = DASHBOARD_PORT if dashboard and _is_free(DASHBOARD_PORT) else 0

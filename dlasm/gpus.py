@@ -10,8 +10,9 @@ import importlib.util
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 from dlasm.errors import ClusterError, ParameterError
@@ -30,7 +31,10 @@ __all__ = [
 GpusAsked: TypeAlias = "str | int | Sequence[str | int] | None"
 """``"auto"`` or None, ``"none"``, or GPUs by number or UUID: ``"0,1"``, ``[0, "GPU-..."]``."""
 
-INSTALL = "install dlasm[gpu] for CUDA 12 or dlasm[gpu-cuda13] for CUDA 13"
+INSTALL = (
+    "in dlasm's source folder, pip install '.[gpu]' for CUDA 12 or '.[gpu-cuda13]' for CUDA 13"
+)
+"""How to get the packages that the GPU engine needs."""
 
 SMI_SECONDS = 20
 
@@ -91,12 +95,16 @@ def parse_gpus(gpus: GpusAsked) -> str | list[str]:
     """
     if gpus is None or (isinstance(gpus, str) and gpus in ("auto", "none")):
         return gpus or "auto"
-    parts = gpus.split(",") if isinstance(gpus, str) else gpus
-    if isinstance(parts, int):
-        parts = [parts]
+    if isinstance(gpus, str):
+        parts: list[Any] = gpus.split(",")
+    elif isinstance(gpus, Iterable) and not isinstance(gpus, (bytes, bytearray, Mapping, Set)):
+        parts = list(gpus)
+    else:
+        parts = [gpus]
     asked = [str(part).strip() for part in parts]
-    for each in asked:
-        if not re.fullmatch(r"\d+(:\d+)?|(GPU|MIG)-[0-9A-Za-z/-]*", each):
+    for part, text in zip(parts, asked, strict=True):
+        is_kind = isinstance(part, (str, Integral)) and not isinstance(part, bool)
+        if not is_kind or not re.fullmatch(r"\d+(:\d+)?|(GPU|MIG)-[0-9A-Za-z/-]*", text):
             raise ParameterError(
                 f"GPUs are {gpus!r}; give 'auto', 'none', or numbers or UUIDs as nvidia-smi -L "
                 "lists them, such as 0,1"
@@ -138,7 +146,8 @@ def choose_gpus(gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",)) -> GpuChoi
             why = f"no {' and no '.join(missing)} in this Python; {INSTALL}"
     if asked == "auto":
         return GpuChoice([], why) if why else GpuChoice(found)
-    wanted = f"GPU {', '.join(asked)} {'was' if len(asked) == 1 else 'were'} asked for"
+    one = len(asked) == 1
+    wanted = f"GPU{'' if one else 's'} {', '.join(asked)} {'was' if one else 'were'} asked for"
     if why:
         raise ClusterError(f"{wanted}, and none can be used: {why}")
     chosen: list[Gpu] = []

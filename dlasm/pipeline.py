@@ -140,7 +140,7 @@ def extend(
     workers: int | str = "auto",
     threads: int | None = None,
     gpus: GpusAsked = None,
-    kernel: str = defaults.DEFAULT_KERNEL,
+    kernel: str | None = None,
     worker_memory: str | None = None,
     dashboard: bool = True,
     partition_bytes: int = PARTITION_BYTES,
@@ -193,11 +193,12 @@ def extend(
         Native threads of a task; by default the CPUs divided by the workers.
     gpus : str, int or sequence, optional
         ``"auto"`` (the default): the GPU workers of ``client``; without one, GPUs of this machine
-        if there are any and the input is large enough to gain from one. ``"none"``; or GPUs of this
-        machine by number or UUID, as in :func:`dlasm.local_cluster`. Does not change the result.
-    kernel : str
-        Kernel of the GPU engine: ``"fast"``, or ``"v1"`` or ``"v2"`` to compare it with. Does not
-        change the result.
+        if there are any and the input is large enough to gain from one (if ``"auto"`` or a kernel
+        is given and no GPU is used, a warning says why). ``"none"``; or GPUs of this machine by
+        number or UUID, as in :func:`dlasm.local_cluster`. Does not change the result.
+    kernel : str, optional
+        Kernel of the GPU engine: ``"fast"`` (the default), or ``"v1"`` or ``"v2"`` to compare it
+        with. Does not change the result.
     worker_memory : str, optional
         Memory of each worker of a cluster that this starts, such as ``"8GB"``.
     dashboard : bool
@@ -276,6 +277,8 @@ def extend(
 
         check_memory(worker_memory)
     asked = parse_gpus(gpus)
+    wanted = asked != "none" and (gpus is not None or kernel is not None)
+    kernel = defaults.DEFAULT_KERNEL if kernel is None else kernel
     if kernel not in defaults.KERNELS:
         raise ParameterError(
             f"kernel is {kernel!r}; there are {', '.join(map(repr, defaults.KERNELS))}"
@@ -290,7 +293,7 @@ def extend(
     count = _choose_workers(workers, inputs) if client is None else 0
     chosen = GpuChoice([])
     if client is None:
-        chosen = _choose_gpus(asked, inputs, cluster=bool(count))
+        chosen = _choose_gpus(asked, inputs, cluster=bool(count), wanted=wanted)
     progress = progress or Progress()
     folder = RunFolder.prepare(
         output,
@@ -314,12 +317,17 @@ def extend(
             progress.note(f"{folder.path}: is finished already; {left}")
             folder.finish()
             return Run(folder.path)
-        say = partial(_note, progress)
+        say = partial(_warn if wanted else _note, progress)
         with _explained(folder):
             extended = folder.resumed and _is_extended(folder)
         if extended:  # what is left needs neither workers nor a GPU
             client, count, chosen, asked = None, 0, GpuChoice([]), "none"
-        if client is None:
+        if client is not None:
+            from dlasm.cluster import no_gpus_hint, worker_pools
+
+            if wanted and GPU_POOL not in worker_pools(client):
+                say(no_gpus_hint("no worker of the cluster has the resource GPU"))
+        else:
             from dlasm.cluster import dashboard_hint, no_gpus_hint, start_cluster
 
             if count:
@@ -342,6 +350,7 @@ def extend(
             devices=chosen.gpus,
             named=chosen.asked,
             kernel=kernel,
+            say=say,
         )
         with _explained(folder):
             _Stages(folder, options, progress, pools, partition_bytes).run()
@@ -704,15 +713,20 @@ def _choose_workers(workers: int | str, inputs: Iterable[Mapping[str, Any]]) -> 
 
 
 def _choose_gpus(
-    asked: str | list[str], inputs: Iterable[Mapping[str, Any]], *, cluster: bool
+    asked: str | list[str], inputs: Iterable[Mapping[str, Any]], *, cluster: bool, wanted: bool
 ) -> GpuChoice:
     """GPUs of this machine for a run without a client; none by itself for a small input."""
     size = sum(about.get("size", 0) for about in inputs)
-    if asked == "auto" and size < GPU_BYTES:
+    small = asked == "auto" and size < GPU_BYTES
+    if small and not wanted:
         return GpuChoice([])
     from dlasm.cluster import GPU_PACKAGES
 
     chosen = choose_gpus(asked, needs=GPU_PACKAGES if cluster else ("cupy", "cuda.bindings"))
+    if small and chosen.gpus:
+        return GpuChoice(
+            [], f"the input is small; --gpus {chosen.gpus[0].index} uses one for it all the same"
+        )
     if cluster or chosen.asked:
         return chosen
     return replace(chosen, gpus=chosen.gpus[:1])  # more take longer to start than they save
@@ -879,6 +893,8 @@ class _Pools:
         Whether these GPUs were asked for by number or UUID.
     kernel : str
         Kernel of the GPU engine.
+    say : callable
+        Told why no GPU is used.
     uuids : dict
         What the GPU of each GPU worker is, by address.
     without : set of str
@@ -891,6 +907,7 @@ class _Pools:
     devices: list[Gpu]
     named: bool
     kernel: str
+    say: Callable[[str], None]
     uuids: dict[str, str | None] = field(default_factory=dict)
     without: set[str] = field(default_factory=set)
 
@@ -1008,7 +1025,7 @@ class _Stages:
                         "--resume, or without GPUs: --resume --gpus none"
                     ) from error
                 self.pools.devices.remove(gpu)
-                _note(self.progress, no_gpus_hint(str(error)))
+                self.pools.say(no_gpus_hint(str(error)))
         self.starting = {}
 
     def _stage(self, name: str, function: Any) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import dlasm.gpus as gpus
@@ -126,7 +127,8 @@ def test_choosing(driver):
     assert indices(choose_gpus("GPU-2").gpus) == ["1"]
     assert choose_gpus("1").asked
     with pytest.raises(
-        ClusterError, match=rf"GPU 0, 7 were asked for, and 7 is not there.*0 \(Model, {FIRST}\), 1"
+        ClusterError,
+        match=rf"GPUs 0, 7 were asked for, and 7 is not there.*0 \(Model, {FIRST}\), 1",
     ):
         choose_gpus("0,7")
     with pytest.raises(ClusterError, match="GPU GPU- was asked for, and GPU- is more than one"):
@@ -140,17 +142,25 @@ def test_packages_that_are_missing(driver, monkeypatch):
     monkeypatch.setattr(gpus, "_is_installed", lambda package: package != "cupy")
     choice = choose_gpus("auto", needs=("cupy", "dask_cuda"))
     assert choice.gpus == []
-    assert choice.why_none.startswith("no cupy in this Python; install dlasm[gpu]")
+    assert choice.why_none.startswith("no cupy in this Python; in dlasm's source folder, pip inst")
     with pytest.raises(ClusterError, match="GPU 0 was asked for, and none can be used: no cupy"):
         choose_gpus("0", needs=("cupy", "dask_cuda"))
     monkeypatch.undo()
     assert not gpus._is_installed("no_such_package.of_any_kind")
 
 
-@pytest.mark.parametrize("wrong", ["all", "0;1", "", "-1", ["a"], "0,0"])
+WRONG = ["all", "0;1", "", "-1", ["a"], "0,0", "0,", 1.5, -1, True, b"0", object(), {0}, {"0": 1}]
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, [True], [0, 1.0], [b"0"], [None], [[0]], [0, "0"]])
 def test_what_cannot_be_meant(wrong):
-    with pytest.raises(ParameterError):
+    with pytest.raises(ParameterError, match="GPUs are "):
         parse_gpus(wrong)
+
+
+def test_numbers_of_any_kind():
+    assert parse_gpus(np.int64(1)) == ["1"]
+    assert parse_gpus(np.arange(2)) == parse_gpus((0, 1)) == parse_gpus(range(2)) == ["0", "1"]
 
 
 def test_nvidia_smi_where_there_is_no_nvml(monkeypatch):

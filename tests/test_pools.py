@@ -360,6 +360,31 @@ def test_small_inputs_use_no_gpu_by_themselves(community, whole, tmp_path, machi
     assert set(check_pools(extend_small(community, tmp_path / "o"))) == {"cpu"}
 
 
+@pytest.mark.parametrize("asked", [{"gpus": "auto"}, {"kernel": "fast"}])
+def test_why_no_gpu_is_used_is_told_if_one_was_asked_for(
+    community, tmp_path, machine_with_gpus, monkeypatch, asked
+):
+    def warnings_of(output, **options):
+        progress = Warned()
+        run = extend_small(community, tmp_path / output, progress=progress, **options)
+        assert set(check_pools(run)) == {"cpu"}
+        assert all(line in (run.path / "dlasm.log").read_text() for line in progress.warned)
+        return progress.warned
+
+    small = "no GPU is used: the input is small; --gpus 0 uses one for it all the same"
+    assert warnings_of("a", **asked, workers=0) == [small]
+    assert warnings_of("b", workers=0) == []
+    assert warnings_of("c", **{**asked, "gpus": "none"}, workers=0) == []
+    monkeypatch.setattr("dlasm.gpus.find_gpus", lambda: ([], "there is no NVIDIA driver"))
+    assert warnings_of("d", **asked, workers=0) == ["no GPU is used: there is no NVIDIA driver"]
+    monkeypatch.setattr("dlasm.pipeline.GPU_BYTES", 1)
+    assert warnings_of("e", workers=0) == []
+    with cluster.local_cluster(1, 1, gpus="none", dashboard=False) as client:
+        said = ["no GPU is used: no worker of the cluster has the resource GPU"]
+        assert warnings_of("f", **asked, client=client) == said
+        assert warnings_of("g", client=client) == []
+
+
 def test_large_inputs_do(community, whole, tmp_path, machine_with_gpus, monkeypatch):
     monkeypatch.setattr("dlasm.pipeline.GPU_BYTES", 1)
     run = extend_small(community, tmp_path / "o", workers=0)
@@ -465,8 +490,26 @@ def test_command_line(community, tmp_path, machine_with_gpus):
     for wrong in (["--gpus", "all"], ["--kernel", "v9"]):
         done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "p"), *wrong])
         assert done.exit_code == 2, done.output
-    done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "q")])
-    assert "extended by" not in done.output
+    done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "q"), "-q"])
+    assert done.output == ""
+    done = CliRunner().invoke(main, [*given, "-o", str(tmp_path / "r"), "-q", "--gpus", "auto"])
+    assert done.output.startswith("Warning: no GPU is used: the input is small; --gpus 0")
+
+
+def test_gpus_are_not_named_for_a_cluster_that_is_joined(community, tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from dlasm.cli import main
+
+    def unexpected(*arguments):
+        raise AssertionError("a scheduler is looked for")
+
+    monkeypatch.setattr("dlasm.cluster.connect", unexpected)
+    given = ["extend", str(community.contigs_path), "-r", str(community.reads_paths[0])]
+    for where in (["--scheduler", "tcp://127.0.0.1:1"], ["--scheduler-file", "s.json"]):
+        done = CliRunner().invoke(main, [*given, *where, "--gpus", "0", "-o", str(tmp_path / "o")])
+        assert done.exit_code == 2
+        assert "give --gpus auto or none" in done.output
 
 
 # -- with a cluster --------------------------------------------------------------------------------
@@ -650,6 +693,18 @@ def test_without_gpus_a_line_says_why(capsys, monkeypatch):
     with cluster.local_cluster(1, 1, dashboard=False) as client:
         assert set(cluster.worker_pools(client)) == {"cpu"}
     assert capsys.readouterr().out == "no GPU is used: there is no NVIDIA driver\n"
+    for workers, gpus, why in (
+        (0, None, r" \(there is no NVIDIA driver\)"),
+        (0, "none", ""),
+        (-1, "none", ""),
+    ):
+        with (
+            pytest.raises(ParameterError, match=f"at least 1 where no GPU is used{why}$"),
+            cluster.local_cluster(workers, gpus=gpus),
+        ):
+            pass
+    with pytest.raises(ParameterError, match="threads are 0"), cluster.local_cluster(1, 0):
+        pass
     with (
         pytest.raises(ClusterError, match="GPU 0 was asked for, and none can be used: there is no"),
         cluster.local_cluster(1, 1, gpus=[0]),

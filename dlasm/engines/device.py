@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlasm.errors import EngineError
-from dlasm.gpus import uuid_text
+from dlasm.gpus import INSTALL, uuid_text
 from dlasm.kernels.loader import load_kernel, load_module
 
 __all__ = ["Device"]
@@ -228,10 +228,7 @@ def _import_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise EngineError(
-            f"the GPU engine needs CuPy ({error}); install dlasm[gpu] for CUDA 12 or "
-            "dlasm[gpu-cuda13] for CUDA 13"
-        ) from error
+        raise EngineError(f"the GPU engine needs CuPy ({error}); {INSTALL}") from error
     return cupy
 
 
