@@ -114,7 +114,9 @@ def parse_gpus(gpus: GpusAsked) -> str | list[str]:
     return asked or "none"
 
 
-def choose_gpus(gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",)) -> GpuChoice:
+def choose_gpus(
+    gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",), one_process: bool = False
+) -> GpuChoice:
     """Choose GPUs of this machine.
 
     Parameters
@@ -123,6 +125,8 @@ def choose_gpus(gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",)) -> GpuChoi
         As :func:`parse_gpus` takes it.
     needs : sequence of str
         Python packages without which no GPU can be used.
+    one_process : bool
+        Whether one process is to use all of them, and not a worker each.
 
     Returns
     -------
@@ -132,7 +136,7 @@ def choose_gpus(gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",)) -> GpuChoi
     Raises
     ------
     ParameterError
-        If ``gpus`` is nothing that can be meant.
+        If ``gpus`` is nothing that can be meant, or one process cannot use those GPUs.
     ClusterError
         If GPUs were asked for by number or UUID and are not there, or a package is missing.
     """
@@ -144,8 +148,9 @@ def choose_gpus(gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",)) -> GpuChoi
         missing = [name for name in needs if not _is_installed(name)]
         if missing:
             why = f"no {' and no '.join(missing)} in this Python; {INSTALL}"
+    shown = _shown_by_cuda(found) if one_process else found
     if asked == "auto":
-        return GpuChoice([], why) if why else GpuChoice(found)
+        return GpuChoice([], why) if why else GpuChoice(shown)
     one = len(asked) == 1
     wanted = f"GPU{'' if one else 's'} {', '.join(asked)} {'was' if one else 'were'} asked for"
     if why:
@@ -160,8 +165,23 @@ def choose_gpus(gpus: GpusAsked, *, needs: Sequence[str] = ("cupy",)) -> GpuChoi
             )
         if same[0] in chosen:
             raise ParameterError(f"GPU {same[0]} was named twice")
+        if same[0] not in shown:
+            raise ParameterError(
+                f"GPU {same[0]} cannot be used without workers: where a GPU is split (MIG), CUDA "
+                f"shows a process nothing but one instance, which is {shown[0]}; give --workers 1 "
+                "or more, so that each GPU has a process of its own"
+            )
         chosen += same
     return GpuChoice(chosen, asked=True)
+
+
+def _shown_by_cuda(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return those of the GPUs that CUDA shows to one process: of split ones the first instance.
+
+    NVIDIA's Multi-Instance GPU user guide, "CUDA Device Enumeration": CUDA enumerates a single
+    instance, the first one, and then no GPU that is whole.
+    """
+    return [gpu for gpu in gpus if gpu.uuid.startswith("MIG-")][:1] or list(gpus)
 
 
 def _is_installed(package: str) -> bool:

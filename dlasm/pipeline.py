@@ -722,7 +722,8 @@ def _choose_gpus(
         return GpuChoice([])
     from dlasm.cluster import GPU_PACKAGES
 
-    chosen = choose_gpus(asked, needs=GPU_PACKAGES if cluster else ("cupy", "cuda.bindings"))
+    needs = GPU_PACKAGES if cluster else ("cupy", "cuda.bindings")
+    chosen = choose_gpus(asked, needs=needs, one_process=not cluster)
     if small and chosen.gpus:
         return GpuChoice(
             [], f"the input is small; --gpus {chosen.gpus[0].index} uses one for it all the same"

@@ -137,6 +137,24 @@ def test_choosing(driver):
         choose_gpus(["0", FIRST])
 
 
+def test_one_process_uses_one_instance_of_a_split_gpu(driver, monkeypatch):
+    driver((FIRST, None), (SECOND, PARTS))
+
+    def choose(asked):
+        return indices(choose_gpus(asked, one_process=True).gpus)
+
+    assert choose("auto") == choose("1:0") == choose(PARTS[0]) == ["1:0"]
+    for asked in ("1:1", "1:0,1:1", "0,1:0"):
+        with pytest.raises(ParameterError, match=r"split \(MIG\).* is 1:0 .*give --workers 1"):
+            choose(asked)
+        assert indices(choose_gpus(asked).gpus) == asked.split(",")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", PARTS[1])
+    assert choose("auto") == choose("1:1") == ["1:1"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    driver((FIRST, None), (SECOND, None))
+    assert choose("auto") == choose("0,1") == ["0", "1"]
+
+
 def test_packages_that_are_missing(driver, monkeypatch):
     driver((FIRST, None))
     monkeypatch.setattr(gpus, "_is_installed", lambda package: package != "cupy")

@@ -472,6 +472,18 @@ def test_what_cannot_be_meant(community, tmp_path, machine_with_gpus):
     assert not (tmp_path / "p").exists()
 
 
+def test_instances_of_a_gpu_need_a_process_each(
+    community, tmp_path, machine_with_gpus, monkeypatch
+):
+    parts = [Gpu(f"0:{number}", f"MIG-{number}", "Fake MIG") for number in range(2)]
+    monkeypatch.setattr("dlasm.gpus.find_gpus", lambda: (parts, ""))
+    with pytest.raises(ParameterError, match=r"GPU 0:1 .*give --workers 1"):
+        extend_small(community, tmp_path / "o", gpus="0:0,0:1", workers=0)
+    assert not (tmp_path / "o").exists()
+    run = extend_small(community, tmp_path / "o", gpus="0:0", workers=0)
+    assert "gpu" in check_pools(run)
+
+
 def test_command_line(community, tmp_path, machine_with_gpus):
     from click.testing import CliRunner
 
