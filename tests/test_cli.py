@@ -17,13 +17,6 @@ from conftest import shared_data
 
 import dlasm
 from dlasm.cli import main
-from dlasm.testing import simulate_community
-
-
-@pytest.fixture(scope="module")
-def community(tmp_path_factory):
-    path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=3, genome_length=10_000, seed=7)
 
 
 def invoke(*arguments):

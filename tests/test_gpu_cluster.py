@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pooled import assert_same, extend_small, extend_whole
 
 import dlasm
 from dlasm.cluster import GPU_PACKAGES, local_cluster, worker_pools
 from dlasm.errors import ClusterError
 from dlasm.gpus import choose_gpus, find_gpus
 from dlasm.params import KERNELS
-from dlasm.testing import check_extensions, simulate_community
+from dlasm.testing import check_extensions
 
 pytestmark = pytest.mark.gpu
 
@@ -28,32 +29,9 @@ def gpus():
 
 
 @pytest.fixture(scope="module")
-def community(tmp_path_factory):
-    path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=5, genome_length=20_000, depth=6, seed=7)
-
-
-def extend_small(community, output, **options):
-    options = {"partition_bytes": 4_000, **options}
-    return dlasm.extend(
-        community.contigs_path,
-        reads=community.reads_paths,
-        output=output,
-        bin_limit=12,
-        **options,
-    )
-
-
-@pytest.fixture(scope="module")
 def whole(community, tmp_path_factory):
     """A run of the CPU engine."""
-    output = tmp_path_factory.mktemp("whole") / "run"
-    return extend_small(community, output, gpus="none", partition_bytes=1 << 25)
-
-
-def assert_same(run, whole) -> None:
-    for name in ("extended.fasta", "extensions.tsv"):
-        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+    return extend_whole(community, tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from pathlib import Path
 import fake_gpu
 import numpy as np
 import pytest
+from pooled import assert_same, extend_small, extend_whole
 
 import dlasm
 import dlasm.cluster as cluster
@@ -31,7 +32,6 @@ from dlasm.errors import ClusterError, EngineError, ParameterError, ReadsError
 from dlasm.gpus import Gpu, GpuChoice
 from dlasm.partition import Plan
 from dlasm.report import Progress
-from dlasm.testing import simulate_community
 
 UUIDS = [f"GPU-{number:08d}-0000-0000-0000-000000000000" for number in range(2)]
 GPUS = [Gpu(str(number), uuid, "Fake") for number, uuid in enumerate(UUIDS)]
@@ -233,32 +233,9 @@ def test_what_a_gpu_failed_at_comes_last_where_there_are_only_gpus():
 
 
 @pytest.fixture(scope="module")
-def community(tmp_path_factory):
-    path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=5, genome_length=20_000, depth=6, seed=7)
-
-
-@pytest.fixture(scope="module")
 def whole(community, tmp_path_factory):
     """A run without a cluster and without a GPU."""
-    output = tmp_path_factory.mktemp("whole") / "run"
-    return extend_small(community, output, gpus="none", partition_bytes=1 << 25)
-
-
-def extend_small(community, output, **options):
-    return dlasm.extend(
-        community.contigs_path,
-        reads=community.reads_paths,
-        output=output,
-        bin_limit=12,
-        partition_bytes=options.pop("partition_bytes", 4_000),
-        **options,
-    )
-
-
-def assert_same(run, whole) -> None:
-    for name in ("extended.fasta", "extensions.tsv"):
-        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+    return extend_whole(community, tmp_path_factory.mktemp("whole") / "run")
 
 
 def check_pools(run) -> dict:

@@ -18,19 +18,6 @@ import dlasm
 from dlasm.errors import OutputExistsError, ParameterError, ReadsError, ResourceError, StoreError
 from dlasm.state import RunFolder
 from dlasm.tasks import extend_task, recruit_task
-from dlasm.testing import simulate_community
-
-
-@pytest.fixture(scope="module")
-def community(tmp_path_factory):
-    path = tmp_path_factory.mktemp("community") / "sim"
-    return simulate_community(path, genomes=2, genome_length=5_000, seed=7)
-
-
-@pytest.fixture(scope="module")
-def whole(community, tmp_path_factory):
-    output = tmp_path_factory.mktemp("whole") / "run"
-    return dlasm.extend(community.contigs_path, reads=community.reads_paths, output=output)
 
 
 @pytest.fixture
