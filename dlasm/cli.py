@@ -626,8 +626,10 @@ def _pools_text(pools: Mapping[str, Any]) -> str:
         kernels = ""
         if "kernel_ms" in about:
             kernels = f", kernel {about['kernel']} {about['kernel_ms'] / 1000:.3f} s"
+        gpus = about.get("gpus", {})
+        who = f"{len(gpus)} GPUs" if len(gpus) > 1 else name.upper()
         parts.append(
-            f"{name.upper()}: {about['contigs']:,} contigs in {about['partitions']:,} partitions, "
+            f"{who}: {about['contigs']:,} contigs in {about['partitions']:,} partitions, "
             f"{about['seconds']:.2f} s{kernels}"
         )
     return "; ".join(parts)

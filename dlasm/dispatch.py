@@ -3,10 +3,11 @@
 Placement by Dask resources alone goes wrong where GPU and CPU workers share a scheduler, so tasks
 are handed out here: each pool (a kind of engine) is a list of workers, a source says which task a
 pool should take next, and each task is submitted for one worker by name. A worker has a task to run
-and one that waits, so graphs stay small and spooled inputs few. Tasks carry paths and numbers, may
-run twice, and their results are a few figures, so a worker that dies loses nothing: its tasks go to
-another one. From then on no task waits behind another, so that a task whose workers die again and
-again is known by number. A GPU that fails gets no more tasks, and the others do what it had.
+and one that waits, which another worker gets that finds nothing else, so graphs stay small, spooled
+inputs few, and nobody is idle at the end. Tasks carry paths and numbers, may run twice, and their
+results are a few figures, so a worker that dies loses nothing: its tasks go to another one. From
+then on no task waits behind another, so that a task whose workers die again and again is known by
+number. A GPU that fails gets no more tasks, and the others do what it had.
 """
 
 from __future__ import annotations
@@ -289,6 +290,7 @@ def run_tasks(
     looked_at = -math.inf
     members: Mapping[str, Mapping[str, int]] = {}
     slots: dict[str, int] = {}
+    load: Counter[str] = Counter()  # tasks of each worker
     failed: set[str] = set()  # workers whose GPU failed
 
     def usable() -> dict[str, dict[str, int]]:
@@ -313,6 +315,14 @@ def run_tasks(
     def take_back(future: Future) -> tuple[Task, str, str]:
         client.cancel([future], force=True)
         return flying.pop(future)
+
+    def waiting_in(workers: Mapping[str, int]) -> Future | None:
+        """Return the last task that waits behind others on one of these workers."""
+        for future in reversed(flying):
+            address = flying[future][2]
+            if address in workers and load[address] > workers[address]:
+                return future
+        return None
 
     def worker_is_gone(future: Future) -> None:
         """Let another worker do what a dead one had."""
@@ -361,6 +371,13 @@ def run_tasks(
                                 break
                             submit(following, pool, address)
                             load[address] += 1
+                # who has nothing to do, as nothing is left, takes what waits behind another task
+                for address, threads in workers.items():
+                    while load[address] < threads and (waits := waiting_in(workers)):
+                        following, _, other = take_back(waits)
+                        load[other] -= 1
+                        submit(following, pool, address)
+                        load[address] += 1
             if not flying:
                 return
             for future in _finished(list(flying)):

@@ -1514,25 +1514,31 @@ class _Stages:
 
     def _pools_done(self, job: Job) -> dict[str, dict[str, Any]]:
         """Sum up what each pool did, in earlier attempts too."""
+        nothing = {"contigs": 0, "partitions": 0, "seconds": 0.0}
         pools: dict[str, dict[str, Any]] = {}
+        gpus: dict[str, dict[str, Any]] = {}
         kernels = set()
         for number in range(len(job.plan)):
             done = read_about(job.partitions, number)
+            taken = {"contigs": done["contigs"], "partitions": 1, "seconds": done["seconds"]}
+            sums = [pools.setdefault(done["pool"], dict(nothing))]
             if done["pool"] == GPU_POOL:
                 kernels.add(done["kernel"])
-            taken = {"contigs": done["contigs"], "partitions": 1, "seconds": done["seconds"]}
-            about = pools.setdefault(done["pool"], {})
-            for name, value in {**taken, **done["figures"]}.items():
-                about[name] = about.get(name, 0) + value
-        if kernels:
-            pools[GPU_POOL]["kernel"] = ", ".join(sorted(kernels))
-        if failures := self.folder.state.get("failures"):
-            nothing = {"contigs": 0, "partitions": 0, "seconds": 0.0}
-            pools.setdefault(GPU_POOL, nothing)["failed"] = len(failures)
-        for about in pools.values():
+                if done["gpu"]:
+                    sums.append(gpus.setdefault(done["gpu"], dict(nothing)))
+            for about in sums:
+                for name, value in {**taken, **done["figures"]}.items():
+                    about[name] = about.get(name, 0) + value
+        for about in (*pools.values(), *gpus.values()):
             for name in ("seconds", "kernel_ms"):
                 if name in about:
                     about[name] = round(about[name], 3)
+        if gpus:
+            pools[GPU_POOL]["gpus"] = dict(sorted(gpus.items()))
+        if kernels:
+            pools[GPU_POOL]["kernel"] = ", ".join(sorted(kernels))
+        if failures := self.folder.state.get("failures"):
+            pools.setdefault(GPU_POOL, nothing)["failed"] = len(failures)
         return pools
 
     # results and report

@@ -216,6 +216,7 @@ def extend_task(
     about = {
         "pool": engine,
         "kernel": kernel,
+        "gpu": run.gpu,
         "contigs": len(contig),
         "seconds": time.perf_counter() - begin,
         "figures": run.figures,

@@ -15,6 +15,7 @@ import time
 import dlasm.engines.choose as choose
 from dlasm.engines import cpu
 from dlasm.errors import EngineError
+from dlasm.gpus import bare_uuid
 
 SLOW, DEATHS, FAILURES = "DLASM_TEST_SLOW", "DLASM_TEST_DEATHS", "DLASM_TEST_FAILURES"
 GPU = "DLASM_TEST_GPU"
@@ -39,7 +40,9 @@ class FakeEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if is_due(FAILURES):
             raise EngineError("the GPU is on fire")
-        return choose.EngineRun(cpu.extend_partition(packed, params, threads), {"kernel_ms": 1.0})
+        extensions = cpu.extend_partition(packed, params, threads)
+        uuid = bare_uuid(gpu) if gpu else os.environ.get(GPU)
+        return choose.EngineRun(extensions, {"kernel_ms": 1.0}, uuid)
 
 
 def is_due(variable):

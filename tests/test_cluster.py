@@ -150,6 +150,33 @@ def test_all_tasks_run_and_few_are_in_flight(client):
     assert sorted(results) == list(range(40))
 
 
+def wait_for_mark(path, number):
+    until = time.monotonic() + 60
+    while not Path(path).exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return number
+
+
+def make_mark(path, number):
+    Path(path).touch()
+    return number
+
+
+def test_what_waits_behind_a_long_task_goes_to_who_has_nothing_to_do(client, tmp_path):
+    """The first task ends only after the third, which waits behind it."""
+    functions = [wait_for_mark, wait_a_moment_after, make_mark, wait_a_moment_after]
+    path = str(tmp_path / "mark")
+    tasks = (Task("some", n, function, (path, n)) for n, function in enumerate(functions))
+    results = []
+    run_tasks(client, SequenceSource(tasks), functools.partial(cpu_pools, client), results.append)
+    assert sorted(results) == [0, 1, 2, 3]
+
+
+def wait_a_moment_after(path, number):
+    return wait_a_moment(number)
+
+
 def test_an_error_of_a_task_is_raised_as_it_is(client):
     with pytest.raises(ReadsError, match="file 0 is bad"):
         run_tasks(

@@ -263,12 +263,29 @@ def test_a_gpu_in_one_process(community, whole, tmp_path, machine_with_gpus, gpu
     assert_same(run, whole)
     pools = check_pools(run)
     assert pools["gpu"]["kernel"] == "v2"
+    check_gpus(pools, UUIDS)
     assert pools["gpu"]["kernel_ms"] == pools["gpu"]["partitions"] > 1
     log = (run.path / "dlasm.log").read_text()
     assert "extend gpu: partition" in log
     assert "extend cpu: partition" in log
     # neither takes part in what a run must have in common with one that it continues
     assert extend_small(community, tmp_path / "o", gpus="none", resume=True).path == run.path
+
+
+def check_gpus(pools, uuids) -> None:
+    """Require that the figures of the GPUs add up to those of their pool."""
+    gpus = pools["gpu"]["gpus"]
+    assert gpus.keys() <= {uuid.removeprefix("GPU-") for uuid in uuids}
+    for name in ("contigs", "partitions", "kernel_ms"):
+        assert sum(about[name] for about in gpus.values()) == pools["gpu"][name] > 0
+
+
+def test_eight_gpus_in_one_process(community, whole, tmp_path, machine_with_gpus, monkeypatch):
+    gpus = [Gpu(str(number), f"GPU-{number}000", "Fake") for number in range(8)]
+    monkeypatch.setattr("dlasm.gpus.find_gpus", lambda: (gpus, ""))
+    run = extend_small(community, tmp_path / "o", gpus=range(8), workers=0, partition_bytes=1_000)
+    assert_same(run, whole)
+    check_gpus(check_pools(run), [gpu.uuid for gpu in gpus])
 
 
 def interrupt(*arguments, **options):

@@ -24,10 +24,13 @@ class EngineRun:
         In the order of the partition.
     figures : dict
         Numbers that may be summed over partitions, such as ``kernel_ms``.
+    gpu : str or None
+        UUID of the GPU, without its prefix, if the engine used one.
     """
 
     extensions: Extensions
     figures: dict[str, float] = field(default_factory=dict)
+    gpu: str | None = None
 
 
 class Engine(Protocol):
@@ -82,11 +85,11 @@ class _Gpu:
         from dlasm.engines import gpu as engine
         from dlasm.engines.device import Device
 
-        device = Device.of(gpu) if gpu else None
+        device = Device.of(gpu) if gpu else Device.current()
         run = engine.run_partition(packed, params, threads, kernel=kernel, device=device)
         about: dict[str, Any] = vars(run.statistics)
         names = ("kernel_ms", "batches", "halved", "repeated", "ends_on_cpu")
-        return EngineRun(run.extensions, {name: about[name] for name in names})
+        return EngineRun(run.extensions, {name: about[name] for name in names}, device.uuid)
 
 
 ENGINES: dict[str, Engine] = {"cpu": _Cpu(), "gpu": _Gpu()}
