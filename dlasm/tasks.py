@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,7 +199,7 @@ def extend_task(
         ``partition``, ``pool``, ``contigs``, ``walk_bases``, ``seconds``, ``peak_rss`` (bytes), and
         ``figures`` of the engine.
     """
-    from dlasm.engines.choose import extend_partition
+    from dlasm.engines.choose import extend_partition, new_buffer
     from dlasm.pack import pack_partition
     from dlasm.params import WalkParams
     from dlasm.store import write_partition
@@ -208,7 +209,14 @@ def extend_task(
     job = open_job(Path(work))
     contig = job.plan.contigs(number)
     packed = pack_partition(
-        contig, job.contigs, job.runs, job.reach, job.depth, job.max_reads, job.candidates
+        contig,
+        job.contigs,
+        job.runs,
+        job.reach,
+        job.depth,
+        job.max_reads,
+        job.candidates,
+        partial(new_buffer, engine, gpu=gpu),
     )
     params = WalkParams(job.k, job.walk_limit, job.max_reads)
     run = extend_partition(engine, packed, params, native_threads(threads), kernel=kernel, gpu=gpu)

@@ -23,6 +23,7 @@ from test_gpu_host import assert_same
 
 from dlasm.engines import cpu, gpu
 from dlasm.kernels import launch_fast
+from dlasm.kernels.launch_fast import Launch
 from dlasm.kernels.loader import FOLDER, MODULES
 from dlasm.pack import PackedPartition
 from dlasm.params import WalkParams
@@ -74,24 +75,14 @@ class EmulatedDevice(HostDevice):
         super().__init__()
         self.libraries = libraries
 
-    def launch(
-        self,
-        module: str,
-        kernel: str,
-        grid: int,
-        block: int,
-        arguments: Sequence[Any],
-        stream: Any,
-        shared: int = 0,
-    ) -> None:
-        values = [np.atleast_1d(argument) for argument in arguments]
-        places = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
-        status = self.libraries[module].launch(kernel.encode(), grid, block, places)
+    def execute(self, module: str, launch: Launch, arguments: Sequence[np.ndarray]) -> None:
+        places = (ctypes.c_void_p * len(arguments))(*(value.ctypes.data for value in arguments))
+        kernel = launch.kernel
+        status = self.libraries[module].launch(kernel.encode(), launch.grid, launch.block, places)
         assert status == 0, f"{module} has no kernel {kernel}"
         found = hazards(self.libraries[module])
         if found:
             pytest.fail(f"{kernel} has memory hazards:\n{found}")
-        self.launches.append((kernel, grid, block))
 
 
 @pytest.fixture(scope="module")
