@@ -12,6 +12,7 @@ import signal
 import time
 
 import dlasm.engines.choose as choose
+from dlasm import pack
 from dlasm.engines import cpu
 
 SLOW, DEATHS = "DLASM_TEST_SLOW", "DLASM_TEST_DEATHS"
@@ -25,6 +26,9 @@ class FakeEngine:
 
     def prepare(self, kernel, gpu):
         pass
+
+    def buffer(self, size, gpu):
+        return pack.new_buffer(size)
 
     def extend(self, packed, params, threads, kernel, gpu):
         slow, _, seconds = os.environ.get(SLOW, "").partition(":")

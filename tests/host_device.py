@@ -161,6 +161,10 @@ class HostDevice(Device):
     def synchronize(self, stream: Stream) -> None:
         self._do(stream, stream.added)
 
+    def is_idle(self) -> bool:
+        """Whether all that was put into streams is done."""
+        return not any(stream.work for stream in self._streams)
+
     def _do(self, stream: Stream, place: int) -> None:
         """Do what is in a stream up to a place, and what happens to be done elsewhere."""
         while stream.done < place:
@@ -233,6 +237,8 @@ class _Owner:
         self.device.kept += self.size
         memory = self.memory
         self.stream.add(lambda: memory.fill(GARBAGE))
+        if len(self.stream.work) == 1:
+            self.stream.step()
 
 
 class Batch:

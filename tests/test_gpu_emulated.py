@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from adversarial import Case, broken_run_case, random_bases, random_case, simple_genome
 from conftest import shared_data
-from ends import pack_cases
+from ends import pack_cases, with_long_read
 from host_device import HostDevice
 from reference import Read, read_dump, reverse_complement
 from test_gpu_host import assert_same
@@ -197,3 +197,17 @@ def test_scratch_space_grows_until_all_ends_fit(
     cases = [Case(genome[:200], [], reads, 30.0), broken_run_case(33)]
     run = check(device, pack_cases(cases), WalkParams(33, 200), "fast")
     assert run.statistics.repeated > 1
+
+
+def test_ends_that_the_kernels_refuse_go_to_the_cpu(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(8)
+    packed = with_long_read(pack_cases([random_case(rng, 33) for _ in range(6)]), 5)
+    params = WalkParams(33, 100)
+    wanted = cpu.extend_partition(packed, params)
+    for limit in (launch_fast.MAX_END_WORDS, 1 << 40):  # known before, and found by the kernels
+        monkeypatch.setattr(launch_fast, "MAX_END_WORDS", limit)
+        run = gpu.run_partition(packed, params, device=device)
+        assert_same(run.extensions, wanted)
+        assert run.statistics.ends_on_cpu == 2

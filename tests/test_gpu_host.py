@@ -5,37 +5,45 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from adversarial import random_case
 from ends import pack_cases
-from host_device import HostDevice
+from host_device import GARBAGE, HostDevice
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dlasm
 from dlasm.arrays import GROUPS
-from dlasm.engines import cpu, gpu
+from dlasm.engines import choose, cpu, gpu
 from dlasm.engines.batches import Sizes, next_batch
 from dlasm.engines.cpu import Extensions
-from dlasm.engines.device import OUT_OF_MEMORY
+from dlasm.engines.device import OUT_OF_MEMORY, Device, device_errors
 from dlasm.errors import EngineError, ParameterError
 from dlasm.kernels import launch_fast, launch_tables
 from dlasm.kernels.loader import MODULES, module_source
 from dlasm.pack import PackedPartition
 from dlasm.params import OUTCOMES, WalkParams
+from dlasm.partition import PARTITION_BYTES
 
 K = 33
 PARAMS = WalkParams(K, 100)
+_rng = random.Random(1)
+CASES = [random_case(_rng, K) for _ in range(80)]
 
 
 @pytest.fixture(scope="module")
 def packed() -> PackedPartition:
-    rng = random.Random(1)
-    return pack_cases([random_case(rng, K) for _ in range(80)])
+    return pack_cases(CASES)
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +194,7 @@ def test_out_of_memory_at_a_launch_halves_the_batch(
     assert run.statistics.halved == len(fails)
     assert run.statistics.ends_on_cpu == 0
     assert device.held == 0
+    assert device.is_idle()
 
 
 def test_what_the_pool_keeps_is_given_back_for_kernels(
@@ -208,6 +217,7 @@ def test_kernels_that_never_start_leave_all_to_the_cpu(
     assert_same(run.extensions, wanted)
     assert run.statistics.ends_on_cpu == 2 * len(packed.depth)
     assert run.statistics.batches == 0
+    assert device.is_idle()  # so that the partition's memory may go
 
 
 def test_no_memory_for_the_kernels(packed: PackedPartition, wanted: Extensions) -> None:
@@ -223,7 +233,7 @@ def test_no_memory_for_the_kernels(packed: PackedPartition, wanted: Extensions) 
 def test_no_pinned_memory(packed: PackedPartition, wanted: Extensions) -> None:
     device = HostDevice()
     device.pinned_memory = 3 * gpu.PIECE_BYTES
-    with pytest.raises(EngineError, match="no memory is left to start on CUDA device 0: .* pinned"):
+    with pytest.raises(EngineError, match=r"no memory is left to start on CUDA device 0: .*pinned"):
         gpu.run_partition(packed, PARAMS, device=device)
     assert device.session is None
     # enough for staging and for the results of a few contigs at a time
@@ -257,6 +267,19 @@ def test_later_batches_begin_with_the_scratch_space_that_earlier_ones_wanted(
         assert_same(run.extensions, wanted)
         assert run.statistics.batches > 3
         assert run.statistics.repeated == repeated
+
+
+def test_what_one_batch_wanted_is_forgotten_where_the_others_would_not_fit(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    first = iter([(0, 3 * SCRATCH)])
+    device = HostDevice(memory=1 << 40, wanted=lambda _: next(first, (0, 0)))
+    how: dict[str, Any] = {"memory": 5 * SCRATCH, "batch_bytes": 20_000}
+    run = gpu.run_partition(packed, PARAMS, device=device, **how)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.repeated == 1
+    smooth = gpu.run_partition(packed, PARAMS, device=HostDevice(), **how)
+    assert run.statistics.batches == smooth.statistics.batches
 
 
 @pytest.mark.parametrize(
@@ -346,6 +369,95 @@ def _no_reads() -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_staging_memory_is_used_again_only_when_it_was_copied(
+    packed: PackedPartition,
+    wanted: Extensions,
+    kernel: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "PIECE_BYTES", 1000)
+    device = HostDevice(seed=seed)
+    for batch_bytes in (5000, 50_000, gpu.BATCH_BYTES):
+        run = gpu.run_partition(
+            packed, PARAMS, kernel=kernel, device=device, batch_bytes=batch_bytes
+        )
+        assert_same(run.extensions, wanted)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_a_partition_packed_into_pinned_memory_is_not_staged(
+    packed: PackedPartition, wanted: Extensions, kernel: str
+) -> None:
+    device = HostDevice()
+    pinned = pack_cases(CASES, buffer=partial(gpu.new_buffer, device=device))
+    assert device.is_pinned(pinned.words)
+    assert not device.is_pinned(packed.words)
+    for each in (packed, pinned):
+        assert_same(
+            gpu.run_partition(each, PARAMS, kernel=kernel, device=device).extensions, wanted
+        )
+        staged = any((piece != GARBAGE).sum() > 10_000 for piece in device.session._pieces)
+        assert staged == (each is packed)
+        device.session = None
+    device.pinned_memory = 0
+    plain = gpu.new_buffer(1000, device)
+    assert (plain.dtype, plain.shape) == (np.uint8, (1000,))
+    assert not device.is_pinned(plain)
+
+
+def test_tasks_pack_into_memory_of_the_engine(
+    community: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, taken = [], []
+    engine = choose.ENGINES["cpu"]
+
+    def buffer(size: int, *, gpu: str | None) -> np.ndarray:
+        given.append(engine.buffer(size, gpu=gpu))
+        return given[-1]
+
+    def extend(packed: PackedPartition, *what: Any, **options: Any) -> choose.EngineRun:
+        taken.append(packed.words.base)
+        return engine.extend(packed, *what, **options)
+
+    changed = replace(engine, extend=extend, buffer=buffer)
+    monkeypatch.setitem(choose.ENGINES, "cpu", changed)
+    dlasm.extend(community.contigs_path, reads=community.reads_paths, output=tmp_path / "o")
+    assert len(taken) == len(given) > 0
+    for each in taken:
+        assert any(each is one for one in given)
+
+
+def test_what_is_kept_for_a_device_goes_with_it(packed: PackedPartition) -> None:
+    device, other = HostDevice(), HostDevice()
+    for each in (device, other, device):
+        gpu.run_partition(packed, PARAMS, device=each)
+    assert device.session is not other.session
+    kept = weakref.ref(device.session)
+    del device, each
+    assert kept() is None
+    assert other.session is not None
+
+
+def test_a_device_serves_one_thread_at_a_time(packed: PackedPartition, wanted: Extensions) -> None:
+    device = HostDevice()
+    with ThreadPoolExecutor(4) as threads:
+        runs = [
+            threads.submit(
+                gpu.run_partition, packed, PARAMS, kernel=kernel, device=device, batch_bytes=9000
+            )
+            for kernel in gpu.KERNELS * 2
+        ]
+    for run in runs:
+        assert_same(run.result().extensions, wanted)
+
+
+def test_a_partition_has_several_batches() -> None:
+    assert PARTITION_BYTES >= 2 * gpu.STREAMS * gpu.BATCH_BYTES
+
+
 def test_a_failing_launch_leaves_nothing_behind(
     packed: PackedPartition, wanted: Extensions
 ) -> None:
@@ -361,6 +473,7 @@ def test_a_failing_launch_leaves_nothing_behind(
     with pytest.raises(EngineError, match="on purpose"):
         gpu.run_partition(packed, PARAMS, device=device, batch_bytes=2000)
     assert device.held == 0
+    assert device.is_idle()
     device.broken = False
     run = gpu.run_partition(packed, PARAMS, device=device, batch_bytes=2000)
     assert_same(run.extensions, wanted)
@@ -550,7 +663,100 @@ def test_importing_the_engine_touches_no_gpu_library() -> None:
     assert done.stdout == "[]\n"
 
 
+# -- devices that cannot be used -------------------------------------------------------------------
+
+
+def asked() -> list[Callable[[], object]]:
+    """Ways to ask for a device."""
+    return [
+        Device.current,
+        partial(Device.of, "GPU-1"),
+        partial(gpu.extend_partition, pack_cases([]), PARAMS),
+        partial(choose.prepare, "gpu"),
+        partial(choose.new_buffer, "gpu", 100, gpu="GPU-1"),
+    ]
+
+
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(EngineError, match=r"dlasm\[gpu-cuda13\]"):
-        gpu.extend_partition(pack_cases([]), PARAMS)
+    for ask in asked():
+        with pytest.raises(
+            EngineError,
+            match=r"^the GPU engine needs CuPy.*pip install 'dlasm\[gpu\]'.*dlasm\[gpu-cuda13\]",
+        ):
+            ask()
+
+
+def fake_cupy(monkeypatch: pytest.MonkeyPatch, answer: Any, driver: int = 13000) -> None:
+    """A CuPy for CUDA 13.2 whose runtime gives an answer, or fails."""
+
+    def ask() -> int:
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        return int(answer)
+
+    runtime = SimpleNamespace(
+        getDevice=ask,
+        getDeviceCount=ask,
+        driverGetVersion=lambda: driver,
+        runtimeGetVersion=lambda: 13020,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+
+
+TOO_OLD = (
+    "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "driver", "message"),
+    [
+        (TOO_OLD, 0, r"^there is no NVIDIA driver here: install one.*--gpus none"),
+        (TOO_OLD, 12020, "driver is of CUDA 12.2 and CuPy is for CUDA 13.2: update the driver"),
+        ("cudaErrorNoDevice: none", 13000, r"shows this process no GPU; CUDA_VISIBLE_DEVICES is 7"),
+        ("cudaErrorUnknown: unknown", 13000, "no usable CUDA device: cudaErrorUnknown"),
+    ],
+)
+def test_without_a_device_the_error_says_why(
+    answer: str, driver: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    fake_cupy(monkeypatch, answer, driver)
+    for ask in asked():
+        with pytest.raises(EngineError, match=message):
+            ask()
+
+
+def test_a_cupy_that_needs_the_driver_to_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('libcuda.so.1: cannot open')")
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineError, match=r"^there is no NVIDIA driver here"):
+        Device.current()
+
+
+def test_devices_that_this_process_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch, 1)
+    monkeypatch.setattr("dlasm.engines.device._uuid", lambda number: f"{number}1-f2")
+    with pytest.raises(EngineError, match="CUDA device GPU-7 is not visible to this process: it"):
+        Device.of("GPU-7")
+    with pytest.raises(
+        EngineError, match=r"MIG-11-f2 is not.* one instance; use --workers"
+    ) as told:
+        Device.of("MIG-11-f2")
+    assert "it sees 01-f2" in str(told.value)
+
+
+@pytest.mark.parametrize("name", OUT_OF_MEMORY)
+def test_want_of_memory_is_told_from_other_errors(name: str) -> None:
+    with pytest.raises(MemoryError, match=f"a test failed: {name}"), device_errors("a test failed"):
+        raise out_of_memory(name)
+    for error in ("CUDA_ERROR_LAUNCH_FAILED: out of memory", "cudaErrorUnknown: ", ""):
+        with pytest.raises(EngineError, match="a test failed"), device_errors("a test failed"):
+            raise RuntimeError(error)
+    for error in (MemoryError("as it is"), EngineError("as it is"), TypeError("as it is")):
+        with pytest.raises(type(error), match=r"^as it is$"), device_errors("a test failed"):
+            raise error
