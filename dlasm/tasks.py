@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["extend_task", "make_placer", "native_threads", "peak_rss", "recruit_task"]
 
 THREADS_VARIABLE = "DLASM_THREADS"
-"""Environment variable with the native threads of a task on a worker of a local cluster."""
+"""Environment variable with the native threads of a task on a worker. A local cluster sets it for
+its CPU workers; GPU workers take them for contigs that do not fit on the GPU."""
 
 
 def peak_rss() -> int:
