@@ -80,15 +80,15 @@ def read_dump(path: Path, repeat: int = 1) -> Dump:
     )
 
 
-def pack_bin(dump: Dump, which: str) -> PackedPartition:
-    """Pack the contigs of one of :data:`BINS`."""
+def pack_bin(dump: Dump, which: str, **options: Any) -> PackedPartition:
+    """Pack the contigs of one of :data:`BINS`; options are those of ``pack_partition``."""
     reads = np.bincount(dump.run.end, minlength=2 * dump.contigs).reshape(-1, 2).max(axis=1)
     chosen = {
         "2": (reads > 0) & (reads < BIN_LIMIT),
         "3": reads >= BIN_LIMIT,
         "both": np.ones(dump.contigs, dtype=bool),
     }[which]
-    return _pack(dump, np.flatnonzero(chosen))
+    return _pack(dump, np.flatnonzero(chosen), **options)
 
 
 def pack_partitions(

@@ -1,7 +1,9 @@
 r"""Time of the kernels v1, v2 and fast on candidate dumps, beside the published kernel's.
 
 Times are of the kernels alone, by CUDA events, the median of several rounds after one that is not
-counted; every result is compared with the CPU engine's. Needs NumPy, CuPy and dlasm.
+counted; every result is compared with the CPU engine's. Partitions are in pinned memory, as those
+of a run are: while a large one is copied all kernels are queued, so the time from the first to the
+last has nothing of the host's in it. Needs NumPy, CuPy and dlasm.
 
     python workflows/benchmarks/gpu_kernels.py --output gpu_kernels.csv \
         --input arcticsynth-x120 candidates_k77.dat.gz 120 --input heavy-tail heavy.dat 1
@@ -47,6 +49,7 @@ from dumps import BINS, pack_bin, pack_partitions, read_dump
 from dlasm import pack
 from dlasm.engines import cpu, gpu
 from dlasm.engines.device import Device
+from dlasm.kernels import loader
 from dlasm.pack import PackedPartition
 from dlasm.params import WalkParams
 
@@ -78,6 +81,7 @@ COLUMNS = (
     "batches",
     "published_ms",
     "times_published",
+    "launches",
 )
 
 SWEEP_COLUMNS = (
@@ -105,12 +109,15 @@ def measure(
     wanted = cpu.extend_partition(packed, params, 16)
     kernel_ms: list[float] = []
     wall_ms: list[float] = []
+    launch_ms: dict[str, list[float]] = {}
     started = time.perf_counter()
     timed(packed, params, kernel, size, wanted)  # compiles, allocates; not counted
     while len(kernel_ms) < rounds:
         wall, run = timed(packed, params, kernel, size, wanted)
         wall_ms.append(wall)
         kernel_ms.append(run.statistics.kernel_ms)
+        for label, ms in run.statistics.launch_ms.items():
+            launch_ms.setdefault(label, []).append(ms)
         if time.perf_counter() - started > seconds:
             break
     return {
@@ -120,6 +127,9 @@ def measure(
         **spread(kernel_ms),
         "wall_ms": round(statistics.median(wall_ms), 3),
         "batches": run.statistics.batches,
+        "launches": ", ".join(
+            f"{label} {statistics.median(ms):.4f}" for label, ms in launch_ms.items()
+        ),
     }
 
 
@@ -192,7 +202,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name, path, repeat in options.input:
         dump = read_dump(Path(path), int(repeat))
         for which in options.bins:
-            packed = pack_bin(dump, which)
+            packed = pack_bin(dump, which, buffer=gpu.new_buffer)
             for k in options.k:
                 for kernel in options.kernels:
                     params = WalkParams(k, options.walk_limit)
@@ -245,6 +255,13 @@ def main() -> None:
         "--batch-bytes", type=int, default=1 << 40, help="input of a batch; default: all in one"
     )
     parser.add_argument(
+        "--define",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a macro to compile the kernels with; may be given again",
+    )
+    parser.add_argument(
         "--sweep",
         type=int,
         nargs="+",
@@ -252,6 +269,7 @@ def main() -> None:
         help="time whole partitions with batches of these sizes instead",
     )
     options = parser.parse_args()
+    loader.OPTIONS += tuple(f"-D{define}" for define in options.define)
     device = Device.current()
     print(f"CUDA device {device.number}, {device.multiprocessors} multiprocessors", flush=True)
     if options.sweep:
