@@ -46,8 +46,8 @@ class Stream:
         return self.added
 
     def step(self) -> None:
+        self.done += 1  # before it may fail
         self.work.popleft()()
-        self.done += 1
 
 
 class Event:
