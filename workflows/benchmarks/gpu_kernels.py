@@ -255,6 +255,12 @@ def main() -> None:
         "--batch-bytes", type=int, default=1 << 40, help="input of a batch; default: all in one"
     )
     parser.add_argument(
+        "--sources",
+        type=Path,
+        default=loader.FOLDER,
+        help="folder with the sources of the kernels, which may be those of another version",
+    )
+    parser.add_argument(
         "--define",
         action="append",
         default=[],
@@ -269,6 +275,7 @@ def main() -> None:
         help="time whole partitions with batches of these sizes instead",
     )
     options = parser.parse_args()
+    loader.FOLDER = options.sources
     loader.OPTIONS += tuple(f"-D{define}" for define in options.define)
     device = Device.current()
     print(f"CUDA device {device.number}, {device.multiprocessors} multiprocessors", flush=True)
