@@ -6,7 +6,7 @@ read directly, so an engine copies one block, whatever is in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,13 +57,25 @@ class PackedPartition:
     words: np.ndarray
 
 
-def allocate(contigs: int, reads: int, words: int) -> PackedPartition:
+def new_buffer(size: int) -> np.ndarray:
+    """Allocate host memory; uint8, shape (size,)."""
+    return np.empty(size, dtype=np.uint8)
+
+
+def allocate(
+    contigs: int,
+    reads: int,
+    words: int,
+    buffer: Callable[[int], np.ndarray] = new_buffer,
+) -> PackedPartition:
     """Make an uninitialised partition.
 
     Parameters
     ----------
     contigs, reads, words : int
         Number of contigs, of reads, and of words that the reads take.
+    buffer : callable
+        Allocates so many bytes; uint8.
     """
     sizes = {"contigs": contigs, "ends": 2 * contigs, "reads": reads, "words": words}
     sizes["words"] += PADDING_WORDS
@@ -79,12 +91,12 @@ def allocate(contigs: int, reads: int, words: int) -> PackedPartition:
         places[name] = total
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
         total += -(-size // ALIGNMENT) * ALIGNMENT
-    buffer = np.empty(total, dtype=np.uint8)
+    memory = buffer(total)
     views = {
-        name: np.ndarray(shapes[name], np.dtype(spec.dtype), buffer, places[name])
+        name: np.ndarray(shapes[name], np.dtype(spec.dtype), memory, places[name])
         for name, spec in GROUPS["packed"].items()
     }
-    return PackedPartition(buffer=buffer, **views)
+    return PackedPartition(buffer=memory, **views)
 
 
 def count_candidates(
@@ -144,6 +156,7 @@ def pack_partition(
     depth: np.ndarray,
     max_reads: int = MAX_READS,
     candidates: np.ndarray | None = None,
+    buffer: Callable[[int], np.ndarray] = new_buffer,
 ) -> PackedPartition:
     """Gather the ends of some contigs and their candidate reads.
 
@@ -163,6 +176,8 @@ def pack_partition(
         Candidate reads used per end, the first ones.
     candidates : numpy.ndarray, optional
         int64, shape (2 * all contigs,), from :func:`count_candidates`; counted again by default.
+    buffer : callable
+        Allocates the memory to pack into, as an engine likes it best.
 
     Returns
     -------
@@ -197,7 +212,7 @@ def pack_partition(
         )
     word_offset = _offsets(2 * -(-length.astype(np.int64) // BASES_PER_WORD))
 
-    packed = allocate(len(contig_index), len(length), int(word_offset[-1]))
+    packed = allocate(len(contig_index), len(length), int(word_offset[-1]), buffer)
     packed.read_start[:] = read_start
     packed.length[:] = length
     packed.has_n[:] = has_n

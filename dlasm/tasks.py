@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["extend_task", "make_placer", "native_threads", "peak_rss", "recruit_task"]
 
 THREADS_VARIABLE = "DLASM_THREADS"
-"""Environment variable with the native threads of a task on a worker of a local cluster."""
+"""Environment variable with the native threads of a task on a worker. A local cluster sets it for
+its CPU workers; GPU workers take them for contigs that do not fit on the GPU."""
 
 
 def peak_rss() -> int:
@@ -197,7 +199,7 @@ def extend_task(
     dict
         ``partition``, ``pool``, ``contigs``, ``seconds``, ``peak_rss`` (bytes).
     """
-    from dlasm.engines.choose import extend_partition
+    from dlasm.engines.choose import extend_partition, new_buffer
     from dlasm.pack import pack_partition
     from dlasm.params import WalkParams
     from dlasm.store import write_partition
@@ -207,7 +209,14 @@ def extend_task(
     job = open_job(Path(work))
     contig = job.plan.contigs(number)
     packed = pack_partition(
-        contig, job.contigs, job.runs, job.reach, job.depth, job.max_reads, job.candidates
+        contig,
+        job.contigs,
+        job.runs,
+        job.reach,
+        job.depth,
+        job.max_reads,
+        job.candidates,
+        partial(new_buffer, engine, gpu=gpu),
     )
     params = WalkParams(job.k, job.walk_limit, job.max_reads)
     run = extend_partition(engine, packed, params, native_threads(threads), kernel=kernel, gpu=gpu)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from adversarial import Case
@@ -11,7 +13,8 @@ from reference import EndResult, Read, extend_end, only_acgtn, reverse_complemen
 from dlasm.engines.cpu import Extensions, extend_partition
 from dlasm.io.fasta import Contigs
 from dlasm.kernels import _cpu
-from dlasm.pack import PackedPartition, pack_partition
+from dlasm.kernels.launch_fast import MAX_END_WORDS
+from dlasm.pack import BASES_PER_WORD, PackedPartition, pack_partition
 from dlasm.params import (
     HIGH_QUALITY,
     LOW_QUALITY,
@@ -49,7 +52,9 @@ def make_run(reads_of_ends: Sequence[Sequence[Read]]) -> CandidateRun:
     return CandidateRun(end.astype(np.int64), distance, length, has_n, word_offset, words)
 
 
-def pack_cases(cases: Sequence[Case], max_reads: int = MAX_READS) -> PackedPartition:
+def pack_cases(
+    cases: Sequence[Case], max_reads: int = MAX_READS, **options: Any
+) -> PackedPartition:
     contigs = Contigs(
         *flat([case.sequence for case in cases]),
         *flat([f"c{i}" for i in range(len(cases))]),
@@ -57,7 +62,29 @@ def pack_cases(cases: Sequence[Case], max_reads: int = MAX_READS) -> PackedParti
     )
     run = make_run([reads for case in cases for reads in (case.left, case.right)])
     index = np.arange(len(cases), dtype=np.int64)
-    return pack_partition(index, contigs, [run], [0.0], contigs.depth, max_reads)
+    return pack_partition(index, contigs, [run], [0.0], contigs.depth, max_reads, **options)
+
+
+def with_long_read(packed: PackedPartition, end: int) -> PackedPartition:
+    """Give an end one more read, more words than the fast kernels take for all of its reads."""
+    bases = MAX_END_WORDS // 2 * BASES_PER_WORD + 1
+    words = np.random.default_rng(1).integers(
+        0, 2**32, 2 * -(-bases // BASES_PER_WORD), dtype=np.uint32
+    )
+    words[len(words) // 2 :] = 0xAAAAAAAA  # all votes are high
+    read = int(packed.read_start[end + 1])
+    at = int(packed.word_offset[read])
+    starts = np.arange(len(packed.read_start))
+    return replace(
+        packed,
+        read_start=packed.read_start + (starts > end),
+        length=np.insert(packed.length, read, bases).astype(np.int32),
+        has_n=np.insert(packed.has_n, read, 0).astype(np.uint8),
+        word_offset=np.concatenate(
+            [packed.word_offset[: read + 1], packed.word_offset[read:] + len(words)]
+        ),
+        words=np.concatenate([packed.words[:at], words, packed.words[at:]]),
+    )
 
 
 def results_of(found: Extensions) -> list[EndResult]:

@@ -13,6 +13,7 @@ import signal
 import time
 
 import dlasm.engines.choose as choose
+from dlasm import pack
 from dlasm.engines import cpu
 from dlasm.errors import EngineError
 from dlasm.gpus import bare_uuid
@@ -29,6 +30,9 @@ class FakeEngine:
 
     def prepare(self, kernel, gpu):
         return os.environ.get(GPU)
+
+    def buffer(self, size, gpu):
+        return pack.new_buffer(size)
 
     def extend(self, packed, params, threads, kernel, gpu):
         slow, _, seconds = os.environ.get(SLOW, "").partition(":")

@@ -2,12 +2,19 @@
 
 It takes the addresses and records that kernels take, so it tests all that happens around them:
 batches, layout of the memory, shifted addresses, running out of memory, the gathering of walks.
+
+As on a device, what is put into a stream is done later: here not before it is waited for, and what
+is in other streams before, after or in between, as drawn at random. So memory that is used again
+too early gives wrong walks.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,112 +23,222 @@ import numpy as np
 from dlasm.engines import cpu
 from dlasm.engines.device import Device
 from dlasm.kernels import launch_fast, launch_tables
+from dlasm.kernels.launch_fast import Launch
 from dlasm.pack import PADDING_WORDS, PackedPartition
 from dlasm.params import WalkParams
 
 GARBAGE = 0xA5
-"""What memory holds before anything is written to it."""
+"""What memory holds before anything is written to it, and after it was given back."""
 
 TABLES = tuple(launch_tables.KERNELS.values())
 
 
-class HostDevice(Device):
-    """A device of ``memory`` bytes that fails the first ``failures`` allocations.
+class Stream:
+    """Work in order, of which so much is done."""
 
-    ``wanted`` are the words of walk area and bytes of scratch space without which a batch of the
-    fast kernels is not finished.
+    def __init__(self) -> None:
+        self.work: deque[Callable[[], None]] = deque()
+        self.added = self.done = 0
+
+    def add(self, work: Callable[[], None]) -> int:
+        self.work.append(work)
+        self.added += 1
+        return self.added
+
+    def step(self) -> None:
+        self.done += 1  # before it may fail
+        self.work.popleft()()
+
+
+class Event:
+    """A place in a stream, and when that was come to."""
+
+    time: float | None = None
+
+    def __init__(self, device: HostDevice, stream: Stream) -> None:
+        self.stream = stream
+        self.place = stream.add(lambda: setattr(self, "time", float(device.clock)))
+
+
+class HostDevice(Device):
+    """A device of ``memory`` bytes.
+
+    Attributes
+    ----------
+    failures, load_failures : int
+        Allocations and loadings of kernels that fail from now on, as for want of memory.
+    pinned_memory : int
+        Bytes that can be pinned at all.
+    wanted : callable
+        Words of walk area and bytes of scratch space without which a batch of so many ends is not
+        finished by the fast kernels.
+    refused : int
+        Packed words of an end above which the fast kernels refuse it.
+    reserve : int
+        Bytes that neither batches nor the pool may hold when a kernel is launched.
     """
 
     def __init__(
-        self, memory: int = 1 << 32, failures: int = 0, wanted: tuple[int, int] = (0, 0)
+        self,
+        memory: int = 1 << 32,
+        failures: int = 0,
+        wanted: Callable[[int], tuple[int, int]] = lambda _: (0, 0),
+        seed: int = 0,
     ) -> None:
         self.number = 0
+        self.lock = threading.Lock()
+        self.session = None
         self.multiprocessors = 2
         self.memory = memory
         self.failures = failures
+        self.load_failures = 0
+        self.pinned_memory = 1 << 40
         self.wanted = wanted
+        self.refused = 1 << 60
+        self.reserve = 0
         self.held = 0
-        self.launches: list[tuple[str, int, int]] = []
+        self.kept = 0  # by the pool
+        self.most_held = 0
+        self.clock = 0
+        self.launches: list[Launch] = []
+        self._streams: list[Stream] = []
+        self._random = random.Random(seed)
+        self._haste = self._random.choice((0.0, 0.3, 0.7))  # of streams that nobody waits for
+        self._pinned: list[np.ndarray] = []
 
     def activated(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
+    # -- memory
+
     def free_bytes(self) -> int:
         return self.memory - self.held
 
-    def allocate(self, size: int, stream: Any) -> tuple[int, Any]:
+    def release(self) -> None:
+        self.kept = 0
+
+    def allocate(self, size: int, stream: Stream) -> tuple[int, Any]:
         if self.failures > 0:
             self.failures -= 1
             raise MemoryError(f"{size} bytes, on purpose")
         if size > self.free_bytes():
             raise MemoryError(f"{size} bytes of {self.free_bytes()}")
-        owner = _Owner(self, size)
+        owner = _Owner(self, size, stream)
+        if size > self.kept:
+            self.kept = min(self.kept, self.memory - self.held)
+        else:
+            self.kept -= size
         return owner.address, owner
 
     def pinned(self, size: int) -> np.ndarray:
-        return np.full(size, GARBAGE, dtype=np.uint8)
+        if sum(map(len, self._pinned)) + size > self.pinned_memory:
+            raise MemoryError(f"{size} bytes of pinned memory")
+        self._pinned.append(np.full(size, GARBAGE, dtype=np.uint8))
+        return self._pinned[-1][:]
 
     def is_pinned(self, array: np.ndarray) -> bool:
-        return False
+        first, last = array.ctypes.data, array.ctypes.data + array.nbytes
+        starts = ((each.ctypes.data, each.ctypes.data + len(each)) for each in self._pinned)
+        return any(start <= first and last <= stop for start, stop in starts)
 
-    def new_stream(self) -> Any:
-        return None
+    # -- work in streams
 
-    def record(self, stream: Any, *, timed: bool = False) -> Any:
-        return len(self.launches)
+    def new_stream(self) -> Stream:
+        self._streams.append(Stream())
+        return self._streams[-1]
 
-    def wait(self, event: Any) -> None:
-        pass
+    def record(self, stream: Stream, *, timed: bool = False) -> Event:
+        return Event(self, stream)
 
-    def milliseconds(self, start: Any, stop: Any) -> float:
-        return float(stop - start)
+    def wait(self, event: Event) -> None:
+        self._do(event.stream, event.place)
 
-    def synchronize(self, stream: Any) -> None:
-        pass
+    def milliseconds(self, start: Event, stop: Event) -> float:
+        assert start.time is not None
+        assert stop.time is not None
+        return stop.time - start.time
 
-    def copy_in(self, address: int, array: np.ndarray, stream: Any) -> None:
-        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+    def synchronize(self, stream: Stream) -> None:
+        self._do(stream, stream.added)
 
-    def copy_out(self, array: np.ndarray, address: int, stream: Any) -> None:
-        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+    def is_idle(self) -> bool:
+        """Whether all that was put into streams is done."""
+        return not any(stream.work for stream in self._streams)
 
-    def clear(self, address: int, size: int, stream: Any) -> None:
-        ctypes.memset(address, 0, size)
+    def _do(self, stream: Stream, place: int) -> None:
+        """Do what is in a stream up to a place, and what happens to be done elsewhere."""
+        while stream.done < place:
+            others = [other for other in self._streams if other is not stream and other.work]
+            if others and self._random.random() < self._haste:
+                self._random.choice(others).step()
+            else:
+                stream.step()
+
+    def copy_in(self, address: int, array: np.ndarray, stream: Stream) -> None:
+        if array.nbytes:
+            assert self.is_pinned(array)
+            stream.add(lambda: void(ctypes.memmove(address, array.ctypes.data, array.nbytes)))
+
+    def copy_out(self, array: np.ndarray, address: int, stream: Stream) -> None:
+        if array.nbytes:
+            assert self.is_pinned(array)
+            stream.add(lambda: void(ctypes.memmove(array.ctypes.data, address, array.nbytes)))
+
+    def clear(self, address: int, size: int, stream: Stream) -> None:
+        stream.add(lambda: void(ctypes.memset(address, 0, size)))
 
     def load(self, module: str) -> None:
         assert module in ("extend_fast", "extend_tables")
+        if self.load_failures > 0:
+            self.load_failures -= 1
+            raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory")
 
-    def launch(
-        self,
-        module: str,
-        kernel: str,
-        grid: int,
-        block: int,
-        arguments: Sequence[Any],
-        stream: Any,
-        shared: int = 0,
-    ) -> None:
-        assert 1 <= grid < 2**31
-        assert 32 <= block <= 1024
-        self.launches.append((kernel, grid, block))
+    def launch(self, module: str, launch: Launch, arguments: Sequence[Any], stream: Stream) -> None:
+        assert 1 <= launch.grid < 2**31
+        assert 32 <= launch.block <= 1024
+        if self.memory - self.held - self.kept < self.reserve:
+            raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory")
+        self.launches.append(launch)
+        values = [np.array(argument) for argument in arguments]  # passed by value
+
+        def work() -> None:
+            self.clock += 1
+            self.execute(module, launch, values)
+
+        stream.add(work)
+
+    def execute(self, module: str, launch: Launch, arguments: Sequence[np.ndarray]) -> None:
+        """Do what a kernel does."""
         batch = Batch(arguments[0])
-        if kernel == launch_fast.spell(batch.ends).kernel:
+        if launch.kernel == launch_fast.spell(batch.ends, 0, 0).kernel:
             batch.spell(*(int(address) for address in arguments[1:]))
-        elif kernel in TABLES:
+        elif launch.kernel in TABLES:
             batch.walk_in_tables(arguments[1])
-        elif kernel == launch_fast.launches(batch.ends, 1, self.multiprocessors)[0].kernel:
-            batch.walk_fast(self.wanted)
+        elif launch.kernel == launch_fast.launches(batch.ends, self.multiprocessors)[0].kernel:
+            batch.walk_fast(self.wanted(batch.ends), self.refused)
+
+
+def void(_: object) -> None:
+    pass
 
 
 class _Owner:
-    def __init__(self, device: HostDevice, size: int) -> None:
-        self.device, self.size = device, size
+    """Memory of a device, given back in the order of a stream."""
+
+    def __init__(self, device: HostDevice, size: int, stream: Stream) -> None:
+        self.device, self.size, self.stream = device, size, stream
         self.memory = np.full(size + 256, GARBAGE, dtype=np.uint8)
         self.address = -(-self.memory.ctypes.data // 256) * 256
         device.held += size
+        device.most_held = max(device.most_held, device.held)
 
     def __del__(self) -> None:
         self.device.held -= self.size
+        self.device.kept += self.size
+        memory = self.memory
+        self.stream.add(lambda: memory.fill(GARBAGE))
+        if len(self.stream.work) == 1:
+            self.stream.step()
 
 
 class Batch:
@@ -192,7 +309,7 @@ class Batch:
                 )
                 start[end] = starts[end]
 
-    def walk_fast(self, wanted: tuple[int, int]) -> None:
+    def walk_fast(self, wanted: tuple[int, int], refused: int) -> None:
         counters = self.array("counters", np.uint64, 0, launch_fast.COUNTERS)
         assert not counters.any()
         counters[:2] = wanted
@@ -201,7 +318,11 @@ class Batch:
             and wanted[1] <= self.record["scratch_bytes"]
         ):
             words = -(-int(self.record["walk_limit"]) // 16)
-            self.walk(range(self.ends), {end: end * words for end in range(self.ends)})
+            packed = self.partition()
+            large = np.diff(packed.word_offset[packed.read_start]) > refused
+            self.results()[2][large] = launch_fast.TOO_LARGE
+            ends = np.flatnonzero(~large).tolist()
+            self.walk(ends, {end: end * words for end in ends})
 
     def walk_in_tables(self, tables: np.ndarray) -> None:
         assert tables.dtype == launch_tables.TABLES

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from adversarial import (
     simple_genome,
 )
 from conftest import shared_data
-from ends import pack_cases
+from ends import pack_cases, with_long_read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Read, read_dump, reverse_complement
@@ -33,9 +35,10 @@ from reference import Read, read_dump, reverse_complement
 from dlasm.engines import cpu, gpu
 from dlasm.engines.batches import TableKernels
 from dlasm.engines.cpu import Extensions
-from dlasm.engines.device import Device
+from dlasm.engines.device import Device, device_errors
 from dlasm.errors import EngineError
-from dlasm.pack import PackedPartition, allocate
+from dlasm.kernels import launch_fast
+from dlasm.pack import PackedPartition
 from dlasm.params import K_MAX, K_MIN, WalkParams
 from dlasm.testing import ContigEnd, contig_ends
 
@@ -285,7 +288,7 @@ def test_really_out_of_memory(branches: PackedPartition, device: Device) -> None
     gpu.run_partition(branches, WalkParams(77), kernel="v2")  # loads the kernels
     hog = cupy.cuda.alloc(device.free_bytes() - (256 << 20))  # tables take 700 MB
     try:
-        run = check(branches, WalkParams(77), "v2", memory=100 << 30)
+        run = check(branches, WalkParams(77), "v2", memory=100 << 30, batch_bytes=1 << 30)
         assert run.statistics.halved > 0
         assert run.statistics.ends_on_cpu == 0
     finally:
@@ -293,23 +296,143 @@ def test_really_out_of_memory(branches: PackedPartition, device: Device) -> None
         cupy.get_default_memory_pool().free_all_blocks()
 
 
-def test_pinned_partitions_are_copied_as_they_are(branches: PackedPartition) -> None:
-    buffer = gpu.pinned_buffer(len(branches.buffer))
-    buffer[:] = branches.buffer
-    plain = allocate(
-        len(branches.contig), len(branches.length), len(branches.words) - 2
-    )  # for where each array is
-    views = {}
-    for name in vars(plain):
-        array = getattr(plain, name)
-        begin = array.ctypes.data - plain.buffer.ctypes.data
-        part = buffer[begin : begin + array.nbytes]
-        views[name] = part.view(array.dtype).reshape(array.shape)
-    pinned = PackedPartition(**views)
+def test_ends_that_the_kernels_refuse(
+    few_branches: PackedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = with_long_read(few_branches, 7)
+    monkeypatch.setattr(launch_fast, "MAX_END_WORDS", 1 << 40)  # so that they come there
+    run = check(packed, WalkParams(77), "fast")
+    assert run.statistics.ends_on_cpu == 2
+    assert run.statistics.batches > 0
+
+
+def test_want_of_memory_is_told_from_other_errors(device: Device) -> None:
+    import cupy
+
+    for error in (cupy.cuda.driver.CUDADriverError(2), cupy.cuda.runtime.CUDARuntimeError(2)):
+        with pytest.raises(MemoryError, match="a test"), device_errors("a test"):
+            raise error
+    for error in (cupy.cuda.driver.CUDADriverError(1), cupy.cuda.runtime.CUDARuntimeError(1)):
+        with pytest.raises(EngineError, match="a test"), device_errors("a test"):
+            raise error
+    with device.activated():
+        with pytest.raises(MemoryError, match="pinned memory could not be allocated"):
+            device.pinned(1 << 50)
+        with pytest.raises(MemoryError):
+            device.allocate(1 << 50, device.new_stream())
+        cupy.cuda.runtime.deviceSynchronize()  # nothing of it lingers
+
+
+def test_a_device_without_any_memory() -> None:
+    """Another program has it all before the kernels are loaded."""
+    code = """
+import random
+import cupy
+import numpy as np
+from adversarial import random_case
+from ends import pack_cases
+from dlasm.engines import cpu, gpu
+from dlasm.errors import EngineError
+from dlasm.params import WalkParams
+
+runtime, size, taken = cupy.cuda.runtime, 1 << 34, []
+while size >= 1 << 20:
+    try:
+        taken.append(runtime.malloc(size))
+    except runtime.CUDARuntimeError:
+        size //= 2
+rng = random.Random(1)
+packed = pack_cases([random_case(rng, 33) for _ in range(30)])
+for kernel in gpu.KERNELS:
+    try:
+        run = gpu.run_partition(packed, WalkParams(33, 100), kernel=kernel)
+    except EngineError as error:
+        assert str(error).startswith("no memory is left to start on CUDA device"), error
+        print(error)
+        continue
+    wanted = cpu.extend_partition(packed, WalkParams(33, 100))
+    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+        assert np.array_equal(getattr(run.extensions, name), getattr(wanted, name)), name
+    print(run.statistics.ends_on_cpu, "of 60 ends on the CPU")
+    assert run.statistics.ends_on_cpu > 0
+print("good")
+"""
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), os.getenv("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    print(done.stdout)
+    assert done.stdout.endswith("good\n"), done.stderr
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_pinned_partitions_are_copied_as_they_are(kernel: str) -> None:
+    cases = cases_of(shared_data("synthetic", "branches_k77.dat.gz"))[::10]
+    pinned = pack_cases(cases, buffer=gpu.new_buffer)
+    plain = pack_cases(cases)
     assert Device.current().is_pinned(pinned.words)
-    assert not Device.current().is_pinned(branches.words)
-    for batch_bytes in (1_000_000, gpu.BATCH_BYTES):
-        check(pinned, WalkParams(77), "fast", batch_bytes=batch_bytes)
+    assert not Device.current().is_pinned(plain.words)
+    for batch_bytes in (100_000, gpu.BATCH_BYTES):
+        check(pinned, WalkParams(77), kernel, batch_bytes=batch_bytes)
+
+
+# -- several devices, several threads --------------------------------------------------------------
+
+
+def test_threads_share_a_device(few_branches: PackedPartition) -> None:
+    params = WalkParams(77)
+    wanted = cpu.extend_partition(few_branches, params)
+    with ThreadPoolExecutor(4) as threads:
+        runs = [
+            threads.submit(gpu.run_partition, few_branches, params, batch_bytes=100_000)
+            for _ in range(12)
+        ]
+    for run in runs:
+        assert_same(run.result().extensions, wanted)
+
+
+def test_all_devices_of_one_process_at_once(few_branches: PackedPartition) -> None:
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    if count < 2:
+        pytest.skip(f"{count} CUDA device is visible to this process, and this test takes two")
+    uuids = [Device(number).uuid for number in range(count)]
+    assert len(set(uuids)) == count
+    begin = Barrier(count)
+
+    def work(number: int) -> list[Extensions]:
+        current = cupy.cuda.runtime.getDevice()
+        device = Device.of(f"GPU-{uuids[number]}")
+        assert device.number == number
+        begin.wait(60)
+        found = []
+        for round_ in range(8):
+            kernel = gpu.KERNELS[round_ % len(gpu.KERNELS)]
+            how: dict[str, Any] = {"kernel": kernel, "batch_bytes": 100_000 << round_ % 3}
+            run = gpu.run_partition(few_branches, WalkParams(77), device=device, **how)
+            assert run.statistics.ends_on_cpu == 0
+            found.append(run.extensions)
+        assert cupy.cuda.runtime.getDevice() == current
+        return found
+
+    wanted = cpu.extend_partition(few_branches, WalkParams(77), 4)
+    with ThreadPoolExecutor(count) as threads:
+        for number, found in enumerate(threads.map(work, range(count))):
+            for extensions in found:
+                assert_same(extensions, wanted, f"device {number}")
+    sessions = [Device.of(f"GPU-{uuid}").session for uuid in uuids]
+    assert len({id(session) for session in sessions}) == count
+
+
+def test_a_device_that_is_not_there(device: Device) -> None:
+    with pytest.raises(EngineError, match=f"not visible to this process: it sees.*{device.uuid}"):
+        Device.of("GPU-00000000-0000-0000-0000-000000000000")
 
 
 # -- statistics and start --------------------------------------------------------------------------
@@ -319,7 +442,7 @@ def test_pinned_partitions_are_copied_as_they_are(branches: PackedPartition) -> 
 def test_statistics(branches: PackedPartition, kernel: str) -> None:
     gpu.run_partition(branches, WalkParams(77), kernel=kernel)
     started = time.perf_counter()
-    run = gpu.run_partition(branches, WalkParams(77), kernel=kernel)
+    run = gpu.run_partition(branches, WalkParams(77), kernel=kernel, batch_bytes=1 << 30)
     wall_ms = 1000 * (time.perf_counter() - started)
     figures = run.statistics
     assert 0 < figures.kernel_ms < wall_ms

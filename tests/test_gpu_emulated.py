@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from adversarial import Case, broken_run_case, random_bases, random_case, simple_genome
 from conftest import shared_data
-from ends import pack_cases
+from ends import pack_cases, with_long_read
 from host_device import HostDevice
 from reference import Read, read_dump, reverse_complement
 from test_gpu_host import assert_same
 
 from dlasm.engines import cpu, gpu
 from dlasm.kernels import launch_fast
+from dlasm.kernels.launch_fast import Launch
 from dlasm.kernels.loader import FOLDER, MODULES
 from dlasm.pack import PackedPartition
 from dlasm.params import WalkParams
@@ -74,24 +75,14 @@ class EmulatedDevice(HostDevice):
         super().__init__()
         self.libraries = libraries
 
-    def launch(
-        self,
-        module: str,
-        kernel: str,
-        grid: int,
-        block: int,
-        arguments: Sequence[Any],
-        stream: Any,
-        shared: int = 0,
-    ) -> None:
-        values = [np.atleast_1d(argument) for argument in arguments]
-        places = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
-        status = self.libraries[module].launch(kernel.encode(), grid, block, places)
+    def execute(self, module: str, launch: Launch, arguments: Sequence[np.ndarray]) -> None:
+        places = (ctypes.c_void_p * len(arguments))(*(value.ctypes.data for value in arguments))
+        kernel = launch.kernel
+        status = self.libraries[module].launch(kernel.encode(), launch.grid, launch.block, places)
         assert status == 0, f"{module} has no kernel {kernel}"
         found = hazards(self.libraries[module])
         if found:
             pytest.fail(f"{kernel} has memory hazards:\n{found}")
-        self.launches.append((kernel, grid, block))
 
 
 @pytest.fixture(scope="module")
@@ -206,3 +197,17 @@ def test_scratch_space_grows_until_all_ends_fit(
     cases = [Case(genome[:200], [], reads, 30.0), broken_run_case(33)]
     run = check(device, pack_cases(cases), WalkParams(33, 200), "fast")
     assert run.statistics.repeated > 1
+
+
+def test_ends_that_the_kernels_refuse_go_to_the_cpu(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(8)
+    packed = with_long_read(pack_cases([random_case(rng, 33) for _ in range(6)]), 5)
+    params = WalkParams(33, 100)
+    wanted = cpu.extend_partition(packed, params)
+    for limit in (launch_fast.MAX_END_WORDS, 1 << 40):  # known before, and found by the kernels
+        monkeypatch.setattr(launch_fast, "MAX_END_WORDS", limit)
+        run = gpu.run_partition(packed, params, device=device)
+        assert_same(run.extensions, wanted)
+        assert run.statistics.ends_on_cpu == 2

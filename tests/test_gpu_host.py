@@ -5,34 +5,45 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from adversarial import random_case
 from ends import pack_cases
-from host_device import HostDevice
+from host_device import GARBAGE, HostDevice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlasm.engines import cpu, gpu
+import dlasm
+from dlasm.arrays import GROUPS
+from dlasm.engines import choose, cpu, gpu
 from dlasm.engines.batches import Sizes, next_batch
 from dlasm.engines.cpu import Extensions
+from dlasm.engines.device import OUT_OF_MEMORY, Device, device_errors
 from dlasm.errors import EngineError, ParameterError
 from dlasm.kernels import launch_fast, launch_tables
 from dlasm.kernels.loader import MODULES, module_source
 from dlasm.pack import PackedPartition
 from dlasm.params import OUTCOMES, WalkParams
+from dlasm.partition import PARTITION_BYTES
 
 K = 33
 PARAMS = WalkParams(K, 100)
+_rng = random.Random(1)
+CASES = [random_case(_rng, K) for _ in range(80)]
 
 
 @pytest.fixture(scope="module")
 def packed() -> PackedPartition:
-    rng = random.Random(1)
-    return pack_cases([random_case(rng, K) for _ in range(80)])
+    return pack_cases(CASES)
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +145,179 @@ def test_memory_that_is_not_what_it_seemed(packed: PackedPartition, wanted: Exte
     assert run.statistics.ends_on_cpu == 0
 
 
-@pytest.mark.parametrize("more", [(1 << 20, 0), (0, 1 << 28), (1 << 20, 1 << 28)])
+def test_batches_grow_again_after_a_transient_failure(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    how: dict[str, Any] = {"kernel": "v2", "memory": 700_000}
+    smooth = gpu.run_partition(packed, PARAMS, device=HostDevice(), **how)
+    assert smooth.statistics.batches > 20
+    for failures in (1, 2, 3):
+        run = gpu.run_partition(packed, PARAMS, device=HostDevice(failures=failures), **how)
+        assert_same(run.extensions, wanted)
+        assert run.statistics.halved == failures
+        # each failure costs a few small batches, not small batches to the end
+        assert run.statistics.batches <= smooth.statistics.batches + 4 * failures
+        assert smooth.statistics.ends_on_cpu == 0
+        assert run.statistics.ends_on_cpu <= 2 * failures  # of contigs that ran out alone
+
+
+def test_a_lasting_shortage_costs_few_failures(packed: PackedPartition, wanted: Extensions) -> None:
+    device = HostDevice(memory=400_000)
+    run = gpu.run_partition(packed, PARAMS, kernel="v2", device=device, memory=1 << 30)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.batches > 20
+    assert 0 < run.statistics.halved < run.statistics.batches
+
+
+def out_of_memory(name: str) -> RuntimeError:
+    return RuntimeError(f"{name}: out of memory")
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("fails", [{0}, {1}, {2, 3}, {0, 1, 4, 5, 9}])
+@pytest.mark.parametrize("name", OUT_OF_MEMORY)
+def test_out_of_memory_at_a_launch_halves_the_batch(
+    packed: PackedPartition, wanted: Extensions, kernel: str, fails: set[int], name: str
+) -> None:
+    class Failing(HostDevice):
+        tried = 0
+
+        def launch(self, *what: Any) -> None:
+            self.tried += 1
+            if self.tried - 1 in fails:
+                raise out_of_memory(name)
+            super().launch(*what)
+
+    device = Failing()
+    run = gpu.run_partition(packed, PARAMS, kernel=kernel, device=device, batch_bytes=60_000)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.halved == len(fails)
+    assert run.statistics.ends_on_cpu == 0
+    assert device.held == 0
+    assert device.is_idle()
+
+
+def test_what_the_pool_keeps_is_given_back_for_kernels(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    device = HostDevice(memory=1_400_000)
+    device.reserve = 600_000
+    run = gpu.run_partition(packed, PARAMS, kernel="v2", device=device, memory=1_400_000)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.halved > 0
+    assert run.statistics.ends_on_cpu == 0
+
+
+def test_kernels_that_never_start_leave_all_to_the_cpu(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    device = HostDevice()
+    device.reserve = 1 << 40
+    run = gpu.run_partition(packed, PARAMS, device=device)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.ends_on_cpu == 2 * len(packed.depth)
+    assert run.statistics.batches == 0
+    assert device.is_idle()  # so that the partition's memory may go
+
+
+def test_no_memory_for_the_kernels(packed: PackedPartition, wanted: Extensions) -> None:
+    device = HostDevice()
+    device.load_failures = 1  # until what others left is given back
+    assert_same(gpu.run_partition(packed, PARAMS, device=device).extensions, wanted)
+    device.load_failures = 2
+    with pytest.raises(EngineError, match=r"no memory is left to start on CUDA device 0: .*--gpus"):
+        gpu.run_partition(packed, PARAMS, device=device)
+    assert_same(gpu.run_partition(packed, PARAMS, device=device).extensions, wanted)
+
+
+def test_no_pinned_memory(packed: PackedPartition, wanted: Extensions) -> None:
+    device = HostDevice()
+    device.pinned_memory = 3 * gpu.PIECE_BYTES
+    with pytest.raises(EngineError, match=r"no memory is left to start on CUDA device 0: .*pinned"):
+        gpu.run_partition(packed, PARAMS, device=device)
+    assert device.session is None
+    # enough for staging and for the results of a few contigs at a time
+    device = HostDevice()
+    device.pinned_memory = gpu.PIECES * gpu.PIECE_BYTES + 3000
+    run = gpu.run_partition(packed, PARAMS, device=device)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.halved > 0
+    assert device.held == 0
+
+
+SCRATCH = 1 << 26
+
+
+@pytest.mark.parametrize("more", [(1 << 20, 0), (0, SCRATCH), (1 << 20, SCRATCH)])
 def test_too_little_scratch_space_repeats_the_batch(
     packed: PackedPartition, wanted: Extensions, more: tuple[int, int]
 ) -> None:
-    run = gpu.run_partition(packed, PARAMS, device=HostDevice(wanted=more))
+    run = gpu.run_partition(packed, PARAMS, device=HostDevice(wanted=lambda _: more))
     assert_same(run.extensions, wanted)
     assert run.statistics.repeated == 1
     assert run.statistics.batches == 1
+
+
+def test_later_batches_begin_with_the_scratch_space_that_earlier_ones_wanted(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    device = HostDevice(memory=1 << 40, wanted=lambda _: (1 << 20, SCRATCH))
+    for repeated in (gpu.STREAMS, 0):  # those under way at the same time; none in the next one
+        run = gpu.run_partition(packed, PARAMS, device=device, batch_bytes=20_000)
+        assert_same(run.extensions, wanted)
+        assert run.statistics.batches > 3
+        assert run.statistics.repeated == repeated
+
+
+def test_what_one_batch_wanted_is_forgotten_where_the_others_would_not_fit(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    first = iter([(0, 3 * SCRATCH)])
+    device = HostDevice(memory=1 << 40, wanted=lambda _: next(first, (0, 0)))
+    how: dict[str, Any] = {"memory": 5 * SCRATCH, "batch_bytes": 20_000}
+    run = gpu.run_partition(packed, PARAMS, device=device, **how)
+    assert_same(run.extensions, wanted)
+    assert run.statistics.repeated == 1
+    smooth = gpu.run_partition(packed, PARAMS, device=HostDevice(), **how)
+    assert run.statistics.batches == smooth.statistics.batches
+
+
+@pytest.mark.parametrize(
+    ("memory", "on_cpu"), [(3 * SCRATCH, 0.0), (2 * SCRATCH, 0.0), (SCRATCH, 1.0)]
+)
+def test_scratch_space_that_is_wanted_is_held_against_the_memory(
+    packed: PackedPartition, wanted: Extensions, memory: int, on_cpu: float
+) -> None:
+    device = HostDevice(memory=1 << 40, wanted=lambda _: (0, SCRATCH))
+    run = gpu.run_partition(packed, PARAMS, device=device, memory=memory, batch_bytes=40_000)
+    assert_same(run.extensions, wanted)
+    assert device.most_held <= memory
+    assert run.statistics.ends_on_cpu == on_cpu * 2 * len(packed.depth)
+
+
+def test_contigs_that_want_too_much_together_are_parted(
+    packed: PackedPartition, wanted: Extensions
+) -> None:
+    device = HostDevice(memory=1 << 40, wanted=lambda ends: (0, ends * SCRATCH // 32))
+    run = gpu.run_partition(packed, PARAMS, device=device, memory=2 * SCRATCH)
+    assert_same(run.extensions, wanted)
+    assert device.most_held <= 2 * SCRATCH
+    assert run.statistics.repeated > 0
+    assert run.statistics.ends_on_cpu == 0
+
+
+@pytest.mark.parametrize("refused", [0, 60, 200])
+@pytest.mark.parametrize("batch_bytes", [5000, gpu.BATCH_BYTES])
+def test_ends_that_the_kernels_refuse_go_to_the_cpu(
+    packed: PackedPartition, wanted: Extensions, refused: int, batch_bytes: int
+) -> None:
+    device = HostDevice()
+    device.refused = refused
+    run = gpu.run_partition(packed, PARAMS, device=device, batch_bytes=batch_bytes)
+    assert_same(run.extensions, wanted)
+    contigs = (Sizes(packed).largest_end_words > refused).sum()
+    assert run.statistics.ends_on_cpu == 2 * contigs > 0
+    assert contigs < len(packed.depth)
 
 
 def test_ends_too_large_for_the_fast_kernels(
@@ -193,21 +369,111 @@ def _no_reads() -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_staging_memory_is_used_again_only_when_it_was_copied(
+    packed: PackedPartition,
+    wanted: Extensions,
+    kernel: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu, "PIECE_BYTES", 1000)
+    device = HostDevice(seed=seed)
+    for batch_bytes in (5000, 50_000, gpu.BATCH_BYTES):
+        run = gpu.run_partition(
+            packed, PARAMS, kernel=kernel, device=device, batch_bytes=batch_bytes
+        )
+        assert_same(run.extensions, wanted)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_a_partition_packed_into_pinned_memory_is_not_staged(
+    packed: PackedPartition, wanted: Extensions, kernel: str
+) -> None:
+    device = HostDevice()
+    pinned = pack_cases(CASES, buffer=partial(gpu.new_buffer, device=device))
+    assert device.is_pinned(pinned.words)
+    assert not device.is_pinned(packed.words)
+    for each in (packed, pinned):
+        assert_same(
+            gpu.run_partition(each, PARAMS, kernel=kernel, device=device).extensions, wanted
+        )
+        staged = any((piece != GARBAGE).sum() > 10_000 for piece in device.session._pieces)
+        assert staged == (each is packed)
+        device.session = None
+    device.pinned_memory = 0
+    plain = gpu.new_buffer(1000, device)
+    assert (plain.dtype, plain.shape) == (np.uint8, (1000,))
+    assert not device.is_pinned(plain)
+
+
+def test_tasks_pack_into_memory_of_the_engine(
+    community: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, taken = [], []
+    engine = choose.ENGINES["cpu"]
+
+    def buffer(size: int, *, gpu: str | None) -> np.ndarray:
+        given.append(engine.buffer(size, gpu=gpu))
+        return given[-1]
+
+    def extend(packed: PackedPartition, *what: Any, **options: Any) -> choose.EngineRun:
+        taken.append(packed.words.base)
+        return engine.extend(packed, *what, **options)
+
+    changed = replace(engine, extend=extend, buffer=buffer)
+    monkeypatch.setitem(choose.ENGINES, "cpu", changed)
+    dlasm.extend(community.contigs_path, reads=community.reads_paths, output=tmp_path / "o")
+    assert len(taken) == len(given) > 0
+    for each in taken:
+        assert any(each is one for one in given)
+
+
+def test_what_is_kept_for_a_device_goes_with_it(packed: PackedPartition) -> None:
+    device, other = HostDevice(), HostDevice()
+    for each in (device, other, device):
+        gpu.run_partition(packed, PARAMS, device=each)
+    assert device.session is not other.session
+    kept = weakref.ref(device.session)
+    del device, each
+    assert kept() is None
+    assert other.session is not None
+
+
+def test_a_device_serves_one_thread_at_a_time(packed: PackedPartition, wanted: Extensions) -> None:
+    device = HostDevice()
+    with ThreadPoolExecutor(4) as threads:
+        runs = [
+            threads.submit(
+                gpu.run_partition, packed, PARAMS, kernel=kernel, device=device, batch_bytes=9000
+            )
+            for kernel in gpu.KERNELS * 2
+        ]
+    for run in runs:
+        assert_same(run.result().extensions, wanted)
+
+
+def test_a_partition_has_several_batches() -> None:
+    assert PARTITION_BYTES >= 2 * gpu.STREAMS * gpu.BATCH_BYTES
+
+
 def test_a_failing_launch_leaves_nothing_behind(
     packed: PackedPartition, wanted: Extensions
 ) -> None:
     class Failing(HostDevice):
         broken = True
 
-        def launch(self, module: str, kernel: str, *rest: object, **more: object) -> None:
+        def launch(self, *what: Any) -> None:
             if self.broken and len(self.launches) > 3:
                 raise EngineError("on purpose")
-            super().launch(module, kernel, *rest, **more)  # type: ignore[arg-type]
+            super().launch(*what)
 
     device = Failing()
     with pytest.raises(EngineError, match="on purpose"):
         gpu.run_partition(packed, PARAMS, device=device, batch_bytes=2000)
     assert device.held == 0
+    assert device.is_idle()
     device.broken = False
     run = gpu.run_partition(packed, PARAMS, device=device, batch_bytes=2000)
     assert_same(run.extensions, wanted)
@@ -229,7 +495,12 @@ def _break(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[..
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
-        (_break("clean_length", lambda x: x[:-1]), "different lengths"),
+        (_break("clean_length", lambda x: x[:-1]), "clean_length: 159 ends where tail has 160"),
+        (_break("depth", lambda x: x[:-2]), "78 contigs where contig has 80"),
+        (_break("depth", lambda x: x.astype(np.int64)), "depth: type is int64, must be int32"),
+        (_break("read_start", lambda x: x[:0]), "read_start: -1 ends where tail has 160"),
+        (_break("tail_length", lambda x: x + 1), "0 to 128 bases"),
+        (_break("clean_length", lambda x: x + 1), "after its last N"),
         (_break("read_start", lambda x: np.append(x[:-2], [x[-1] + 1, x[-1]])), "not ascending"),
         (_break("read_start", lambda x: np.append(x[:-1], x[-1] + 1)), "do not cover"),
         (_break("length", lambda x: x + 40), "do not fit"),
@@ -242,6 +513,55 @@ def test_partitions_that_contradict_themselves(
 ) -> None:
     with pytest.raises(EngineError, match=message):
         gpu.run_partition(breaks(packed), PARAMS, device=HostDevice())
+
+
+DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint32", "float64", ">i4", ">i8")
+
+
+def _broken_value(name: str, array: np.ndarray, data: st.DataObject) -> np.ndarray:
+    """An array of the right type and shape with a value that cannot be."""
+    array = array.copy()
+    at = data.draw(st.integers(0, len(array) - 1))
+    limits = np.iinfo(array.dtype)
+    if name in ("depth", "length", "tail_length", "clean_length"):
+        array[at] = data.draw(st.integers(limits.min, -1))
+    if name == "tail_length":
+        array[at] = data.draw(st.one_of(st.just(array[at]), st.integers(129, limits.max)))
+    if name == "clean_length":
+        array[at] = data.draw(st.one_of(st.just(array[at]), st.integers(129, limits.max)))
+    if name == "length":
+        array[at] = data.draw(st.one_of(st.just(array[at]), st.integers(2**16, limits.max)))
+    if name in ("read_start", "word_offset"):
+        least = 1 if name == "word_offset" or at in (0, len(array) - 1) else len(array) * 2**10
+        change = data.draw(st.integers(least, limits.max - int(array[at])))
+        array[at] += data.draw(st.sampled_from((1, -1))) * change
+    return array
+
+
+@given(data=st.data())
+def test_broken_partitions_are_refused(packed: PackedPartition, data: st.DataObject) -> None:
+    names = sorted(GROUPS["packed"])
+    how = data.draw(st.sampled_from(("type", "length", "dimensions", "value")))
+    valued = ("depth", "length", "tail_length", "clean_length", "read_start", "word_offset")
+    name = data.draw(st.sampled_from(valued if how == "value" else names))
+    array = getattr(packed, name)
+    if how == "type":
+        others = [dtype for dtype in DTYPES if np.dtype(dtype) != array.dtype]
+        array = array.astype(data.draw(st.sampled_from(others)))
+    elif how == "length":
+        shorter, longer = range(len(array)), range(len(array) + 1, len(array) + 4)
+        if name == "words":  # longer does no harm
+            longer = range(0)
+        length = data.draw(st.sampled_from([0, *shorter, *longer]))
+        array = np.resize(array, (length, *array.shape[1:]))
+    elif how == "dimensions":
+        array = data.draw(st.sampled_from((array[None], array[..., None], array.ravel()[0])))
+    else:
+        array = _broken_value(name, array, data)
+    device = HostDevice()
+    with pytest.raises(EngineError, match="the packed partition is not consistent"):
+        gpu.run_partition(replace(packed, **{name: array}), PARAMS, device=device)
+    assert device.session is None  # nothing was done
 
 
 def test_unknown_kernel(packed: PackedPartition) -> None:
@@ -343,7 +663,100 @@ def test_importing_the_engine_touches_no_gpu_library() -> None:
     assert done.stdout == "[]\n"
 
 
+# -- devices that cannot be used -------------------------------------------------------------------
+
+
+def asked() -> list[Callable[[], object]]:
+    """Ways to ask for a device."""
+    return [
+        Device.current,
+        partial(Device.of, "GPU-1"),
+        partial(gpu.extend_partition, pack_cases([]), PARAMS),
+        partial(choose.prepare, "gpu"),
+        partial(choose.new_buffer, "gpu", 100, gpu="GPU-1"),
+    ]
+
+
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(EngineError, match=r"dlasm\[gpu-cuda13\]"):
-        gpu.extend_partition(pack_cases([]), PARAMS)
+    for ask in asked():
+        with pytest.raises(
+            EngineError,
+            match=r"^the GPU engine needs CuPy.*pip install 'dlasm\[gpu\]'.*dlasm\[gpu-cuda13\]",
+        ):
+            ask()
+
+
+def fake_cupy(monkeypatch: pytest.MonkeyPatch, answer: Any, driver: int = 13000) -> None:
+    """A CuPy for CUDA 13.2 whose runtime gives an answer, or fails."""
+
+    def ask() -> int:
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        return int(answer)
+
+    runtime = SimpleNamespace(
+        getDevice=ask,
+        getDeviceCount=ask,
+        driverGetVersion=lambda: driver,
+        runtimeGetVersion=lambda: 13020,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+
+
+TOO_OLD = (
+    "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "driver", "message"),
+    [
+        (TOO_OLD, 0, r"^there is no NVIDIA driver here: install one.*--gpus none"),
+        (TOO_OLD, 12020, "driver is of CUDA 12.2 and CuPy is for CUDA 13.2: update the driver"),
+        ("cudaErrorNoDevice: none", 13000, r"shows this process no GPU; CUDA_VISIBLE_DEVICES is 7"),
+        ("cudaErrorUnknown: unknown", 13000, "no usable CUDA device: cudaErrorUnknown"),
+    ],
+)
+def test_without_a_device_the_error_says_why(
+    answer: str, driver: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    fake_cupy(monkeypatch, answer, driver)
+    for ask in asked():
+        with pytest.raises(EngineError, match=message):
+            ask()
+
+
+def test_a_cupy_that_needs_the_driver_to_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cupy.py").write_text("raise ImportError('libcuda.so.1: cannot open')")
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineError, match=r"^there is no NVIDIA driver here"):
+        Device.current()
+
+
+def test_devices_that_this_process_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch, 1)
+    monkeypatch.setattr("dlasm.engines.device._uuid", lambda number: f"{number}1-f2")
+    with pytest.raises(EngineError, match="CUDA device GPU-7 is not visible to this process: it"):
+        Device.of("GPU-7")
+    with pytest.raises(
+        EngineError, match=r"MIG-11-f2 is not.* one instance; use --workers"
+    ) as told:
+        Device.of("MIG-11-f2")
+    assert "it sees 01-f2" in str(told.value)
+
+
+@pytest.mark.parametrize("name", OUT_OF_MEMORY)
+def test_want_of_memory_is_told_from_other_errors(name: str) -> None:
+    with pytest.raises(MemoryError, match=f"a test failed: {name}"), device_errors("a test failed"):
+        raise out_of_memory(name)
+    for error in ("CUDA_ERROR_LAUNCH_FAILED: out of memory", "cudaErrorUnknown: ", ""):
+        with pytest.raises(EngineError, match="a test failed"), device_errors("a test failed"):
+            raise RuntimeError(error)
+    for error in (MemoryError("as it is"), EngineError("as it is"), TypeError("as it is")):
+        with pytest.raises(type(error), match=r"^as it is$"), device_errors("a test failed"):
+            raise error

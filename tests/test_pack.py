@@ -171,6 +171,23 @@ def test_arrays_of_a_partition_are_aligned_views_of_one_buffer():
     packed = pack_partition(
         np.arange(2), contigs_of(["ACGT", ""]), [run_of([(0, -1, 33)], 0, 1)], [0], np.ones(2)
     )
+    check_views(packed)
+
+
+def test_the_memory_of_a_partition_may_be_anyones():
+    memory = np.full(100_000, 0xA5, dtype=np.uint8)
+    run, how = run_of([(0, -1, 33), (3, -1, 20)], 0, 1), ([0], np.ones(2))
+    plain = pack_partition(np.arange(2), contigs_of(["ACGT", "TTN"]), [run], *how)
+    packed = pack_partition(
+        np.arange(2), contigs_of(["ACGT", "TTN"]), [run], *how, buffer=lambda size: memory[:size]
+    )
+    assert np.shares_memory(packed.buffer, memory)
+    check_views(packed)
+    for name in GROUPS["packed"]:
+        assert getattr(packed, name).tolist() == getattr(plain, name).tolist()
+
+
+def check_views(packed: PackedPartition) -> None:
     start = packed.buffer.ctypes.data
     for name in GROUPS["packed"]:
         array = getattr(packed, name)

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
 from dlasm.kernels import launch_fast, launch_tables
+from dlasm.kernels.launch_fast import Launch
 from dlasm.pack import ALIGNMENT, PADDING_WORDS, PackedPartition
 from dlasm.params import WalkParams
 
 __all__ = [
     "Family",
     "FastKernels",
-    "Kernel",
     "Sizes",
     "TableKernels",
     "Work",
@@ -90,30 +89,6 @@ def layout(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A launch.
-
-    Attributes
-    ----------
-    label, kernel : str
-        What it is called in statistics, and in its module.
-    grid, block : int
-        Blocks, and threads of a block.
-    shared : int
-        Dynamic shared memory of a block, bytes.
-    more : tuple
-        Arguments after the batch.
-    """
-
-    label: str
-    kernel: str
-    grid: int
-    block: int
-    shared: int = 0
-    more: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
 class Work:
     """What a batch needs of a device.
 
@@ -123,38 +98,64 @@ class Work:
         Space that its kernels work in, and that long walks are left in.
     uploads : mapping of int to numpy.ndarray
         Arrays to copy into the scratch space, by the byte where they begin.
-    kernels : callable
+    launches : callable
         Gives the launches, in order, for scratch space at an address.
     """
 
     scratch_bytes: int
     walk_area_words: int
     uploads: Mapping[int, np.ndarray]
-    kernels: Callable[[int], Sequence[Kernel]]
+    launches: Callable[[int], Sequence[Launch]]
 
 
-class Family(Protocol):
+NO_GROWTH = (1.0, 1.0)
+
+
+class Family:
     """The kernels of one way to walk, for contigs of one partition.
 
     Attributes
     ----------
     module : str
         A key of :data:`dlasm.kernels.loader.MODULES`.
+    growth : tuple of float
+        How many times the space of :meth:`guess` batches get, from what earlier ones wanted.
     """
 
     module: str
+    growth: tuple[float, float] = NO_GROWTH
 
     def fits(self) -> np.ndarray:
         """Whether the kernels take each contig at all; bool, shape (contigs,)."""
+        raise NotImplementedError
 
-    def extra_bytes(self, first: int, last: int) -> int:
-        """Device memory for contigs [first, last) beyond input and results, bytes."""
+    def guess(self, first: int, last: int) -> tuple[int, int]:
+        """Words of walk area and bytes of scratch space for contigs [first, last)."""
+        raise NotImplementedError
 
     def prepare(self, first: int, last: int, wanted: tuple[int, int]) -> Work:
         """Prepare a batch with at least so many words of walk area and bytes of scratch space."""
+        raise NotImplementedError
+
+    def space(self, first: int, last: int, wanted: tuple[int, int]) -> tuple[int, int]:
+        """Return what a batch gets: what it is known to want, and no less than the others got."""
+        guess = self.guess(first, last)
+        area, scratch = (max(int(self.growth[i] * guess[i]), wanted[i]) for i in range(2))
+        return area, scratch
+
+    def extra_bytes(self, first: int, last: int, wanted: tuple[int, int] = (0, 0)) -> int:
+        """Device memory for contigs [first, last) beyond input and results, bytes."""
+        area, scratch = self.space(first, last, wanted)
+        return 4 * area + scratch
+
+    def learn(self, first: int, last: int, wanted: tuple[int, int]) -> None:
+        """Give batches as much more than is guessed as these contigs wanted."""
+        guess = self.guess(first, last)
+        area, scratch = (max(self.growth[i], wanted[i] / guess[i]) for i in range(2))
+        self.growth = area, scratch
 
 
-class FastKernels:
+class FastKernels(Family):
     """No table: ``extend_fast.cu``."""
 
     module = "extend_fast"
@@ -168,29 +169,22 @@ class FastKernels:
         """Whether the reads of both ends are few enough for 32-bit numbers within an end."""
         return self._sizes.largest_end_words <= launch_fast.MAX_END_WORDS
 
-    def _space(self, first: int, last: int) -> tuple[int, int]:
+    def guess(self, first: int, last: int) -> tuple[int, int]:
+        """Space that is mostly enough; the kernels say when it is not."""
         ends, words = 2 * (last - first), self._sizes.words_of(first, last)
         scratch = launch_fast.scratch_bytes(
             ends, words, self._params.walk_limit, self._multiprocessors
         )
         return launch_fast.walk_area_words(ends, words), scratch
 
-    def extra_bytes(self, first: int, last: int) -> int:
-        """Walk area and scratch space to begin with."""
-        area, scratch = self._space(first, last)
-        return 4 * area + scratch
-
     def prepare(self, first: int, last: int, wanted: tuple[int, int]) -> Work:
         """Nothing to lay out: the kernels do it themselves."""
-        area, scratch = self._space(first, last)
-        launches = launch_fast.launches(
-            2 * (last - first), self._params.walk_limit, self._multiprocessors
-        )
-        kernels = [Kernel(x.kernel, x.kernel, x.grid, x.block, x.shared) for x in launches]
-        return Work(max(scratch, wanted[1]), max(area, wanted[0]), {}, lambda _: kernels)
+        area, scratch = self.space(first, last, wanted)
+        launches = launch_fast.launches(2 * (last - first), self._multiprocessors)
+        return Work(scratch, area, {}, lambda _: launches)
 
 
-class TableKernels:
+class TableKernels(Family):
     """K-mer tables: ``extend_tables.cu``, a launch for each bin."""
 
     module = "extend_tables"
@@ -217,15 +211,15 @@ class TableKernels:
         """Every contig: all numbers have 64 bits."""
         return np.ones(len(self._packed.depth), dtype=bool)
 
-    def extra_bytes(self, first: int, last: int) -> int:
-        """Tables, contexts, and where they begin."""
+    def guess(self, first: int, last: int) -> tuple[int, int]:
+        """Contexts; tables, and where they begin. Sizes are exact, so nothing more is wanted."""
         slots = np.diff(self._whole.table_start[[2 * first, 2 * last]])[0]
         words = np.diff(self._whole.context_start[[2 * first, 2 * last]])[0]
         ends = 2 * (last - first)
-        return launch_tables.SLOT_BYTES * int(slots) + 4 * int(words) + 24 * ends + 8 * ALIGNMENT
+        return int(words), launch_tables.SLOT_BYTES * int(slots) + 24 * ends + 8 * ALIGNMENT
 
     def prepare(self, first: int, last: int, wanted: tuple[int, int]) -> Work:
-        """Lay out the tables; sizes are exact, so nothing more is ever wanted."""
+        """Lay out the tables."""
         plan = self._plan(first, last)
         places, size = layout(
             {
@@ -238,7 +232,7 @@ class TableKernels:
         )
         uploaded = ("order", "table_start", "context_start")
 
-        def kernels(scratch: int) -> list[Kernel]:
+        def launches(scratch: int) -> list[Launch]:
             found = []
             counts = {"bin 2": plan.bin_2, "bin 3": len(plan.order) - plan.bin_2}
             for (label, count), begin in zip(counts.items(), (0, plan.bin_2), strict=True):
@@ -249,12 +243,12 @@ class TableKernels:
                 tables["count"] = count
                 if count:
                     found.append(
-                        Kernel(
-                            label=f"{launch_tables.KERNELS[self._kernel]} {label}",
+                        Launch(
                             kernel=launch_tables.KERNELS[self._kernel],
                             grid=launch_tables.grid(self._kernel, count),
                             block=launch_tables.BLOCK,
                             more=(tables,),
+                            label=f"{launch_tables.KERNELS[self._kernel]} {label}",
                         )
                     )
             return found
@@ -263,5 +257,5 @@ class TableKernels:
             scratch_bytes=max(size, wanted[1]),
             walk_area_words=max(plan.context_words, wanted[0]),
             uploads={places[name]: getattr(plan, name) for name in uploaded},
-            kernels=kernels,
+            launches=launches,
         )

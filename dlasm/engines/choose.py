@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dlasm import pack
 from dlasm.engines import cpu
 from dlasm.engines.cpu import Extensions
 from dlasm.errors import EngineError
 from dlasm.pack import PackedPartition
 from dlasm.params import DEFAULT_KERNEL, WalkParams
 
-__all__ = ["ENGINES", "Engine", "EngineRun", "extend_partition", "prepare"]
+if TYPE_CHECKING:
+    from dlasm.engines.device import Device
+
+__all__ = ["ENGINES", "Engine", "EngineRun", "extend_partition", "new_buffer", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -33,66 +40,67 @@ class EngineRun:
     gpu: str | None = None
 
 
-class Engine(Protocol):
-    """A way to extend partitions; all give the same bytes."""
+@dataclass(frozen=True)
+class Engine:
+    """A way to extend partitions; all give the same bytes.
 
-    def prepare(self, kernel: str, gpu: str | None) -> str | None:
-        """Do what is done once per process; raises EngineError if the engine cannot be used."""
+    Attributes
+    ----------
+    extend, prepare, buffer : callable
+        What :func:`extend_partition`, :func:`prepare` and :func:`new_buffer` do; ``kernel`` and
+        ``gpu`` are given by name.
+    """
 
-    def extend(
-        self,
-        packed: PackedPartition,
-        params: WalkParams,
-        threads: int,
-        kernel: str,
-        gpu: str | None,
-    ) -> EngineRun:
-        """Extend a partition; see :func:`extend_partition`."""
-
-
-class _Cpu:
-    def prepare(self, kernel: str, gpu: str | None) -> None:
-        """Need nothing."""
-
-    def extend(
-        self,
-        packed: PackedPartition,
-        params: WalkParams,
-        threads: int,
-        kernel: str,  # noqa: ARG002
-        gpu: str | None,  # noqa: ARG002
-    ) -> EngineRun:
-        """Extend with native threads."""
-        return EngineRun(cpu.extend_partition(packed, params, threads))
+    extend: Callable[..., EngineRun]
+    prepare: Callable[..., str | None]
+    buffer: Callable[..., np.ndarray]
 
 
-class _Gpu:
-    def prepare(self, kernel: str, gpu: str | None) -> str:
-        """Make a CUDA context and compile the kernels."""
-        from dlasm.engines import gpu as engine
-
-        return engine.prepare(kernel, gpu)
-
-    def extend(
-        self,
-        packed: PackedPartition,
-        params: WalkParams,
-        threads: int,
-        kernel: str,
-        gpu: str | None,
-    ) -> EngineRun:
-        """Extend on a CUDA device."""
-        from dlasm.engines import gpu as engine
-        from dlasm.engines.device import Device
-
-        device = Device.of(gpu) if gpu else Device.current()
-        run = engine.run_partition(packed, params, threads, kernel=kernel, device=device)
-        about: dict[str, Any] = vars(run.statistics)
-        names = ("kernel_ms", "batches", "halved", "repeated", "ends_on_cpu")
-        return EngineRun(run.extensions, {name: about[name] for name in names}, device.uuid)
+def _extend_on_cpu(
+    packed: PackedPartition, params: WalkParams, threads: int, **_: object
+) -> EngineRun:
+    return EngineRun(cpu.extend_partition(packed, params, threads))
 
 
-ENGINES: dict[str, Engine] = {"cpu": _Cpu(), "gpu": _Gpu()}
+def _extend_on_gpu(
+    packed: PackedPartition, params: WalkParams, threads: int, *, kernel: str, gpu: str | None
+) -> EngineRun:
+    from dlasm.engines.device import Device
+    from dlasm.engines.gpu import run_partition
+
+    device = _device(gpu) or Device.current()
+    run = run_partition(packed, params, threads, kernel=kernel, device=device)
+    names = ("kernel_ms", "batches", "halved", "repeated", "ends_on_cpu")
+    figures = {name: getattr(run.statistics, name) for name in names}
+    return EngineRun(run.extensions, figures, device.uuid)
+
+
+def _prepare_gpu(*, kernel: str, gpu: str | None) -> str:
+    from dlasm.engines.gpu import prepare
+
+    return prepare(kernel, _device(gpu))
+
+
+def _buffer_for_gpu(size: int, *, gpu: str | None) -> np.ndarray:
+    from dlasm.engines.gpu import new_buffer
+
+    return new_buffer(size, _device(gpu))
+
+
+def _device(gpu: str | None) -> Device | None:
+    from dlasm.engines.device import Device
+
+    return Device.of(gpu) if gpu else None
+
+
+ENGINES = {
+    "cpu": Engine(
+        extend=_extend_on_cpu,
+        prepare=lambda **_: None,
+        buffer=lambda size, **_: pack.new_buffer(size),
+    ),
+    "gpu": Engine(extend=_extend_on_gpu, prepare=_prepare_gpu, buffer=_buffer_for_gpu),
+}
 """Engines by the name of the worker pool that they serve."""
 
 
@@ -116,7 +124,32 @@ def prepare(engine: str, *, kernel: str = DEFAULT_KERNEL, gpu: str | None = None
     EngineError
         If there is no such engine, or it cannot be used here.
     """
-    return _engine(engine).prepare(kernel, gpu)
+    return _engine(engine).prepare(kernel=kernel, gpu=gpu)
+
+
+def new_buffer(engine: str, size: int, *, gpu: str | None = None) -> np.ndarray:
+    """Allocate host memory for a partition that an engine is to extend.
+
+    Parameters
+    ----------
+    engine : str
+        A key of :data:`ENGINES`.
+    size : int
+        Bytes.
+    gpu : str, optional
+        As in :func:`extend_partition`.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8, shape (size,).
+
+    Raises
+    ------
+    EngineError
+        If there is no such engine, or it cannot be used here.
+    """
+    return _engine(engine).buffer(size, gpu=gpu)
 
 
 def extend_partition(
@@ -155,7 +188,7 @@ def extend_partition(
     EngineError
         If there is no such engine, or it cannot extend this partition.
     """
-    return _engine(engine).extend(packed, params, threads, kernel, gpu)
+    return _engine(engine).extend(packed, params, threads, kernel=kernel, gpu=gpu)
 
 
 def _engine(name: str) -> Engine:

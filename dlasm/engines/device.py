@@ -6,8 +6,10 @@ when a :class:`Device` is, never before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -15,12 +17,47 @@ import numpy as np
 
 from dlasm.errors import EngineError
 from dlasm.gpus import INSTALL, uuid_text
+from dlasm.kernels.launch_fast import Launch
 from dlasm.kernels.loader import load_kernel, load_module
 
-__all__ = ["Device"]
+__all__ = ["Device", "device_errors"]
 
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 PINNED = 1  # cudaMemoryTypeHost
+
+OUT_OF_MEMORY = ("CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation")
+"""What the driver and the runtime call it; messages of CuPy's errors begin with that."""
+
+NO_DRIVER = (
+    "there is no NVIDIA driver here: install one, so that nvidia-smi lists a GPU, or do without "
+    "GPUs (--gpus none)"
+)
+
+
+@contextmanager
+def device_errors(what: str) -> Iterator[None]:
+    """Tell errors of the driver and the runtime, which CuPy raises as RuntimeErrors, as dlasm's.
+
+    Parameters
+    ----------
+    what : str
+        What was tried.
+
+    Raises
+    ------
+    MemoryError
+        If there was no memory for it, on the device or pinned; CuPy's own OutOfMemoryError is one.
+    EngineError
+        If it failed otherwise.
+    """
+    try:
+        yield
+    except EngineError:
+        raise
+    except RuntimeError as error:
+        if str(error).startswith(OUT_OF_MEMORY):
+            raise MemoryError(f"{what}: {error}") from error
+        raise EngineError(f"{what}: {error}") from error
 
 
 class Device:
@@ -30,6 +67,13 @@ class Device:
     ----------
     number : int
         Number of the device among those visible to this process.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        Held by who works with the device.
+    session : object
+        What the engine keeps for the device, as long as this object lives.
 
     Raises
     ------
@@ -41,19 +85,22 @@ class Device:
         self._cupy = _import_cupy()
         self._runtime = self._cupy.cuda.runtime
         self.number = number
-        try:
-            self._device = self._cupy.cuda.Device(number)
-            self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
-        except self._runtime.CUDARuntimeError as error:
-            raise EngineError(f"CUDA device {number} cannot be used: {error}") from error
+        self.lock = threading.Lock()
+        self.session: Any = None
+        with device_errors(f"CUDA device {number} cannot be used"):
+            attributes = self._cupy.cuda.Device(number).attributes
+            self.multiprocessors = int(attributes["MultiProcessorCount"])
 
     @staticmethod
     def current() -> Device:
-        """Return the current device of this process; the same object each time."""
-        try:
-            return _device(int(_import_cupy().cuda.runtime.getDevice()))
-        except RuntimeError as error:  # what CuPy's errors derive from
-            raise EngineError(f"there is no usable CUDA device: {error}") from error
+        """Return the current device of this process; the same object each time.
+
+        Raises
+        ------
+        EngineError
+            If there is none; the message says what is missing and what to do.
+        """
+        return _device(_ask_runtime("getDevice"))
 
     @staticmethod
     def of(uuid: str) -> Device:
@@ -62,20 +109,20 @@ class Device:
         Raises
         ------
         EngineError
-            If this process does not see that device.
+            If this process does not see that device, or none at all.
         """
-        try:
-            count = int(_import_cupy().cuda.runtime.getDeviceCount())
-        except RuntimeError as error:
-            raise EngineError(f"there is no usable CUDA device: {error}") from error
-        seen = [_uuid(number) for number in range(count)]
-        wanted = uuid.split("-", 1)[-1]
-        if wanted not in seen:
-            raise EngineError(
-                f"CUDA device {uuid} is not visible to this process; it sees "
-                f"{', '.join(seen) or 'none'}"
+        seen = [_uuid(number) for number in range(_ask_runtime("getDeviceCount"))]
+        kind, _, wanted = uuid.partition("-")
+        if wanted in seen:
+            return _device(seen.index(wanted))
+        why = f"it sees {', '.join(seen) or 'none'}"
+        if kind == "MIG":
+            # CUDA shows a process the first instance it may use, and no other device beside it
+            why += (
+                ", and of GPUs that are split (MIG) a process sees one instance; use --workers, "
+                "which starts a process for each"
             )
-        return _device(seen.index(wanted))
+        raise EngineError(f"CUDA device {uuid} is not visible to this process: {why}")
 
     @property
     def uuid(self) -> str:
@@ -83,8 +130,8 @@ class Device:
         return _uuid(self.number)
 
     def activated(self) -> AbstractContextManager[Any]:
-        """Make this the current device for a while."""
-        return self._device
+        """Make this the current device of this thread for a while."""
+        return self._cupy.cuda.Device(self.number)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -92,6 +139,10 @@ class Device:
         """Return the bytes that can still be allocated, those that CuPy's pool keeps included."""
         free, _ = self._runtime.memGetInfo()
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
+
+    def release(self) -> None:
+        """Give back to the driver what CuPy's pool keeps, which kernels and others may lack."""
+        self._cupy.get_default_memory_pool().free_all_blocks()
 
     def allocate(self, size: int, stream: Any) -> tuple[int, Any]:
         """Allocate ``size`` bytes for work in ``stream``.
@@ -113,8 +164,15 @@ class Device:
         return int(memory.ptr), memory
 
     def pinned(self, size: int) -> np.ndarray:
-        """Allocate pinned host memory; uint8, shape (size,)."""
-        memory = self._cupy.cuda.alloc_pinned_memory(max(1, size))
+        """Allocate pinned host memory; uint8, shape (size,).
+
+        Raises
+        ------
+        MemoryError
+            If the host has not that much left that can be pinned.
+        """
+        with device_errors(f"{size:,} bytes of pinned memory could not be allocated"):
+            memory = self._cupy.cuda.alloc_pinned_memory(max(1, size))
         return np.frombuffer(memory, dtype=np.uint8, count=size)
 
     def is_pinned(self, array: np.ndarray) -> bool:
@@ -170,66 +228,100 @@ class Device:
         self._runtime.memsetAsync(address, 0, size, stream.ptr)
 
     def load(self, module: str) -> None:
-        """Compile a module of kernels, unless that is done."""
-        load_module(module, self.number)
+        """Compile a module of kernels and load it, unless that is done.
 
-    def launch(
-        self,
-        module: str,
-        kernel: str,
-        grid: int,
-        block: int,
-        arguments: Sequence[Any],
-        stream: Any,
-        shared: int = 0,
-    ) -> None:
+        Raises
+        ------
+        MemoryError
+            If the device has no memory left for it.
+        EngineError
+            If it does not compile or cannot be loaded.
+        """
+        with device_errors(f"kernels {module} could not be loaded on CUDA device {self.number}"):
+            load_module(module, self.number)
+
+    def launch(self, module: str, launch: Launch, arguments: Sequence[Any], stream: Any) -> None:
         """Queue a kernel.
 
         Parameters
         ----------
-        module, kernel : str
+        module : str
             As in :func:`dlasm.kernels.loader.load_kernel`.
-        grid, block : int
-            Blocks, and threads of a block.
+        launch : Launch
+            Which kernel, its blocks and their threads.
         arguments : sequence
             NumPy scalars, and arrays of one element that are passed by value.
         stream : cupy.cuda.Stream
             Where to queue it.
-        shared : int
-            Bytes of dynamic shared memory of a block.
 
         Raises
         ------
+        MemoryError
+            If the device has no memory left for its code or its threads' own memory.
         EngineError
             If the device refuses it.
         """
-        loaded = load_kernel(module, kernel, self.number)
-        try:
+        grid, block = launch.grid, launch.block
+        with device_errors(
+            f"kernel {launch.kernel} could not be started on CUDA device {self.number} with "
+            f"{grid:,} blocks of {block} threads"
+        ):
+            loaded = load_kernel(module, launch.kernel, self.number)
             with stream:
-                loaded((grid,), (block,), tuple(arguments), shared_mem=shared)
-        except Exception as error:  # CuPy has one class of errors per library it calls
-            raise EngineError(
-                f"kernel {kernel} could not be started on CUDA device {self.number} with {grid:,} "
-                f"blocks of {block} threads: {error}"
-            ) from error
+                loaded((grid,), (block,), tuple(arguments))
 
-    def _checked(self, wait: Any) -> None:
-        """Wait, and turn a failure on the device into an error that says what it means."""
+    def _checked(self, wait: Callable[[], None]) -> None:
+        """Wait; a failure now is one of what was queued."""
         try:
-            wait()
-        except self._runtime.CUDARuntimeError as error:
-            raise EngineError(
-                f"work on CUDA device {self.number} failed: {error}; this process cannot use the "
-                "device any more"
-            ) from error
+            with device_errors(f"work on CUDA device {self.number} failed"):
+                wait()
+        except EngineError as error:
+            raise EngineError(f"{error}; this process cannot use the device any more") from error
 
 
 def _import_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
+        if "libcuda" in str(error):  # up to version 13 it cannot be imported without
+            raise EngineError(NO_DRIVER) from error
         raise EngineError(f"the GPU engine needs CuPy ({error}); {INSTALL}") from error
     return cupy
+
+
+def _ask_runtime(function: str) -> int:
+    """Ask the CUDA runtime for a number; if there is no device, say why and what to do."""
+    runtime = _import_cupy().cuda.runtime
+    try:
+        return int(getattr(runtime, function)())
+    except RuntimeError as error:
+        driver, cuda = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        why = f"there is no usable CUDA device: {error}"
+        if driver == 0:
+            why = NO_DRIVER
+        elif str(error).startswith("cudaErrorInsufficientDriver"):
+            why = (
+                f"the NVIDIA driver is of CUDA {_version(driver)} and CuPy is for CUDA "
+                f"{_version(cuda)}: update the driver, or pip install 'dlasm[gpu]', which is for "
+                "CUDA 12"
+            )
+        elif str(error).startswith("cudaErrorNoDevice"):
+            why = (
+                "the NVIDIA driver shows this process no GPU; CUDA_VISIBLE_DEVICES is "
+                f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}, and nvidia-smi -L lists all"
+            )
+        raise EngineError(why) from error
+
+
+def _version(number: int) -> str:
+    """Write a version of CUDA as people do.
+
+    Examples
+    --------
+    >>> _version(12040)
+    '12.4'
+    """
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 @cache
@@ -250,6 +342,13 @@ def _uuid(number: int) -> str:
     return uuid_text(bytes(uuid.bytes))
 
 
-@cache
+_devices: dict[int, Device] = {}
+_devices_lock = threading.Lock()
+
+
 def _device(number: int) -> Device:
-    return Device(number)
+    """One object for each device, whichever thread asks first."""
+    with _devices_lock:
+        if number not in _devices:
+            _devices[number] = Device(number)
+        return _devices[number]

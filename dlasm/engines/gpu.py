@@ -3,8 +3,9 @@
 Phases of a batch: *plan* (consecutive contigs that fit into the free memory), *transfer* (through
 pinned staging buffers), *launch*, and *gather* (walks spelled out on the device and copied back).
 Two batches are on their way at any time, each in a stream of its own, so the copies of one overlap
-with the kernels of the other. When the device runs out of memory batches are halved; a contig that
-does not fit alone goes to the CPU engine. The result is the CPU engine's, byte for byte.
+with the kernels of the other. When the device runs out of memory batches are halved, and grow again
+as others succeed; a contig that does not fit alone, or that the kernels refuse, goes to the CPU
+engine. The result is the CPU engine's, byte for byte.
 
 Offsets and sizes are 64-bit throughout. A batch keeps the partition's own numbers of reads and
 words: the addresses that kernels get are moved back by what lies before the batch.
@@ -13,20 +14,29 @@ words: the addresses that kernels get are moved back by what lies before the bat
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from dlasm import pack
+from dlasm.arrays import GROUPS, validate
 from dlasm.engines import cpu
-from dlasm.engines.batches import Family, FastKernels, Sizes, TableKernels, layout, next_batch
+from dlasm.engines.batches import (
+    NO_GROWTH,
+    Family,
+    FastKernels,
+    Sizes,
+    TableKernels,
+    layout,
+    next_batch,
+)
 from dlasm.engines.cpu import Extensions
-from dlasm.engines.device import Device
-from dlasm.errors import EngineError, ParameterError
+from dlasm.engines.device import Device, device_errors
+from dlasm.errors import EngineError, ParameterError, StoreError
 from dlasm.kernels import launch_fast
+from dlasm.kernels.launch_tables import TAIL_BASES
 from dlasm.pack import ALIGNMENT, BASES_PER_WORD, PADDING_WORDS, PackedPartition
 from dlasm.params import DEFAULT_KERNEL, KERNELS, OUTCOMES, WalkParams
 
@@ -35,13 +45,14 @@ __all__ = [
     "GpuRun",
     "GpuStatistics",
     "extend_partition",
-    "pinned_buffer",
+    "new_buffer",
     "prepare",
     "run_partition",
 ]
 
-BATCH_BYTES = 64 << 20
-"""Input of a batch, bytes: enough to fill a device, small enough that a partition has several."""
+BATCH_BYTES = 8 << 20
+"""Input of a batch, bytes: enough to fill a device, small enough that a partition
+(:data:`dlasm.partition.PARTITION_BYTES`) has several, whose copies and kernels overlap."""
 
 MEMORY_SHARE = 0.8
 """Part of the free device memory that batches may take; the rest is for walks and other users."""
@@ -76,7 +87,7 @@ class GpuStatistics:
     repeated : int
         Batches run again because their walks needed more scratch space.
     ends_on_cpu : int
-        Contig ends that went to the CPU engine because their contig did not fit.
+        Contig ends that went to the CPU engine because their contig did not fit or was refused.
     """
 
     kernel_ms: float = 0.0
@@ -95,19 +106,6 @@ class GpuRun:
 
     extensions: Extensions
     statistics: GpuStatistics
-
-
-@contextlib.contextmanager
-def _device_errors() -> Iterator[None]:
-    """Tell what CuPy and the driver raise as an error of the engine."""
-    try:
-        yield
-    except EngineError:
-        raise
-    except (
-        RuntimeError
-    ) as error:  # CuPy's errors of the driver and of the runtime are RuntimeErrors
-        raise EngineError(f"the GPU failed: {error}") from error
 
 
 def extend_partition(
@@ -172,21 +170,20 @@ def run_partition(
     if kernel not in KERNELS:
         raise ParameterError(f"there is no kernel {kernel!r}; there are {', '.join(KERNELS)}")
     _check(packed)
-    with _device_errors():
-        session = _current_session() if device is None else _session(device)
-        with session.lock, session.device.activated():
-            return _Run(session, packed, params, threads, kernel, memory, batch_bytes).run()
+    device = device or Device.current()
+    with _working(device, kernel) as session:
+        return _Run(device, session, packed, params, threads, kernel, memory, batch_bytes).run()
 
 
-def prepare(kernel: str = DEFAULT_KERNEL, uuid: str | None = None) -> str:
+def prepare(kernel: str = DEFAULT_KERNEL, device: Device | None = None) -> str:
     """Make a CUDA context, the pinned memory and the kernels, as far as they are not there yet.
 
     Parameters
     ----------
     kernel : str
         One of :data:`KERNELS`.
-    uuid : str, optional
-        Of the device; the current one of this process if not given.
+    device : Device, optional
+        The device; the current one of this process if not given.
 
     Returns
     -------
@@ -198,49 +195,76 @@ def prepare(kernel: str = DEFAULT_KERNEL, uuid: str | None = None) -> str:
     EngineError
         If CuPy or the device cannot be used.
     """
-    with _device_errors():
-        device = Device.current() if uuid is None else Device.of(uuid)
-        with device.activated():
-            _session(device)
-            device.load(FastKernels.module if kernel == "fast" else TableKernels.module)
+    device = device or Device.current()
+    with _working(device, kernel):
         return device.uuid
 
 
-def pinned_buffer(size: int) -> np.ndarray:
-    """Allocate host memory that the current device reads directly; uint8, shape (size,).
+def new_buffer(size: int, device: Device | None = None) -> np.ndarray:
+    """Allocate host memory for a partition, from which a device copies without staging.
 
-    A partition packed into such a buffer is copied without staging.
+    Parameters
+    ----------
+    size : int
+        Bytes.
+    device : Device, optional
+        The device; the current one of this process if not given.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8, shape (size,); memory like any other where no more can be pinned.
     """
-    return _current_session().device.pinned(size)
+    device = device or Device.current()
+    with device_errors("the GPU failed"), device.activated():
+        try:
+            # of few different sizes: what is given back is kept for the next one of the same size
+            return device.pinned(-(-size // PIECE_BYTES) * PIECE_BYTES)[:size]
+        except MemoryError:
+            return pack.new_buffer(size)
 
 
 def _check(packed: PackedPartition) -> None:
     """Refuse arrays that contradict each other: kernels trust them."""
-    ends, reads = len(packed.tail_length), len(packed.length)
-    words = 2 * -(-packed.length.astype(np.int64) // BASES_PER_WORD)
-    first_read, first_word = packed.read_start[0], packed.word_offset[0]
-    faults = {
-        "arrays of different lengths": ends != 2 * len(packed.depth)
-        or packed.tail.shape != (ends, 8)
-        or len(packed.clean_length) != ends
-        or len(packed.read_start) != ends + 1
-        or len(packed.has_n) != reads
-        or len(packed.word_offset) != reads + 1,
-        "reads of an end are not ascending": bool((np.diff(packed.read_start) < 0).any()),
-        "offsets do not cover the reads": packed.read_start[-1] - first_read != reads,
-    }
-    if not any(faults.values()):
-        faults = {
-            "a read has a negative length": bool((packed.length < 0).any()),
-            "a read's words do not fit its length": bool(
-                (np.diff(packed.word_offset) != words).any()
-            ),
-            "the words lack two words of padding": packed.word_offset[-1] - first_word
-            > len(packed.words) - PADDING_WORDS,
-        }
-    for fault, found in faults.items():
+    try:
+        validate("packed", {name: getattr(packed, name) for name in GROUPS["packed"]})
+    except StoreError as error:
+        raise EngineError(f"the packed partition is not consistent: {error}") from error
+    for fault, found in _faults(packed):
         if found:
             raise EngineError(f"the packed partition is not consistent: {fault}")
+
+
+def _faults(packed: PackedPartition) -> Iterator[tuple[str, bool]]:
+    """Say what may be wrong with arrays of the right types, and whether it is."""
+    reads = packed.read_start
+    yield "arrays of different lengths", len(packed.tail_length) != 2 * len(packed.depth)
+    yield "a depth is negative", _any(packed.depth < 0)
+    yield (
+        f"a tail has not from 0 to {TAIL_BASES} bases",
+        _any((packed.tail_length < 0) | (packed.tail_length > TAIL_BASES)),
+    )
+    yield (
+        "a tail has more bases after its last N than in all",
+        _any((packed.clean_length < 0) | (packed.clean_length > packed.tail_length)),
+    )
+    yield "reads of an end are not ascending", _any(reads[1:] < reads[:-1])
+    yield "offsets do not cover the reads", int(reads[-1]) - int(reads[0]) != len(packed.length)
+    yield "a read has a negative length", _any(packed.length < 0)
+    words = 2 * -(-packed.length.astype(np.int64) // BASES_PER_WORD)
+    first, last = int(packed.word_offset[0]), int(packed.word_offset[-1])
+    yield (
+        "a read's words do not fit its length",
+        _any(np.diff(packed.word_offset) != words) or last - first != words.sum(),
+    )
+    yield (
+        "the words lack two words of padding",
+        last - first > len(packed.words) - PADDING_WORDS,
+    )
+
+
+def _any(found: np.ndarray) -> bool:
+    return bool(found.any())
 
 
 # -- what is kept between partitions -------------------------------------------------------------
@@ -250,54 +274,75 @@ class _Slot:
     """A stream and what the batch in it holds."""
 
     def __init__(self, device: Device) -> None:
-        self.device = device
         self.stream = device.new_stream()
         self.batch: _Batch | None = None
-        self._host = device.pinned(0)
+        self._host = np.empty(0, dtype=np.uint8)
 
-    def host(self, size: int) -> np.ndarray:
+    def host(self, size: int, device: Device) -> np.ndarray:
         """Return pinned memory for what comes back; it is used again."""
         if len(self._host) < size:
-            self._host = self.device.pinned(2 * size)
+            self._host = device.pinned(max(size, 2 * len(self._host)))
         return self._host[:size]
 
 
 class _Session:
-    """Streams and pinned memory of a device, used by one partition at a time."""
+    """Streams and pinned memory of a device, used by one partition at a time.
+
+    It is kept by the device, and so does not refer to it.
+    """
 
     def __init__(self, device: Device) -> None:
-        self.device = device
-        self.lock = threading.Lock()
-        with device.activated():
-            self.slots = [_Slot(device) for _ in range(STREAMS)]
-            self.pieces = [device.pinned(PIECE_BYTES) for _ in range(PIECES)]
-        self.events: list[Any] = [None] * PIECES
-        self.turn = 0
+        self.slots = [_Slot(device) for _ in range(STREAMS)]
+        self.growth: dict[str, tuple[float, float]] = {}  # by module
+        self._pieces = [device.pinned(PIECE_BYTES) for _ in range(PIECES)]
+        self._events: list[Any] = [None] * PIECES
+        self._turn = 0
 
-    def copy_in(self, address: int, array: np.ndarray, stream: Any) -> None:
+    def copy_in(self, device: Device, address: int, array: np.ndarray, stream: Any) -> None:
         """Queue a copy to the device; ``array`` may change afterwards unless it is pinned."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if self.device.is_pinned(content):
-            self.device.copy_in(address, content, stream)
+        if device.is_pinned(content):
+            device.copy_in(address, content, stream)
             return
         for begin in range(0, len(content), PIECE_BYTES):
             part = content[begin : begin + PIECE_BYTES]
-            if self.events[self.turn] is not None:
-                self.device.wait(self.events[self.turn])
-            piece = self.pieces[self.turn][: len(part)]
+            turn, self._turn = self._turn, (self._turn + 1) % PIECES
+            if self._events[turn] is not None:
+                device.wait(self._events[turn])
+            piece = self._pieces[turn][: len(part)]
             piece[:] = part
-            self.device.copy_in(address + begin, piece, stream)
-            self.events[self.turn] = self.device.record(stream)
-            self.turn = (self.turn + 1) % PIECES
+            device.copy_in(address + begin, piece, stream)
+            self._events[turn] = device.record(stream)
 
 
-@cache
-def _session(device: Device) -> _Session:
-    return _Session(device)
+def _module(kernel: str) -> str:
+    return FastKernels.module if kernel == "fast" else TableKernels.module
 
 
-def _current_session() -> _Session:
-    return _session(Device.current())
+@contextlib.contextmanager
+def _working(device: Device, kernel: str) -> Iterator[_Session]:
+    """Take a device, with what is kept for it and a kernel that is loaded."""
+    with device_errors("the GPU failed"), device.lock, device.activated():
+        _start(device, kernel)
+        yield device.session
+
+
+def _start(device: Device, kernel: str) -> None:
+    """Make what is kept for a device and load a kernel, as far as that is not done."""
+    for again in (True, False):
+        try:
+            with device_errors("the GPU failed"):
+                if device.session is None:
+                    device.session = _Session(device)
+                device.load(_module(kernel))
+            return
+        except MemoryError as error:
+            if not again:
+                raise EngineError(
+                    f"no memory is left to start on CUDA device {device.number}: {error}; end "
+                    "other programs that use it, or do without GPUs (--gpus none)"
+                ) from error
+        device.release()  # what other kernels left
 
 
 # -- a partition ---------------------------------------------------------------------------------
@@ -315,7 +360,14 @@ class _Batch:
     returned: Mapping[str, np.ndarray]  # views of what comes back
     events: list[Any]
     labels: list[str]
-    wanted: tuple[int, int]
+    space: tuple[int, int]  # words of walk area and bytes of scratch space
+
+    def wanted(self) -> tuple[int, int] | None:
+        """How much space to run it again with, None if it had enough."""
+        wanted = int(self.returned["counters"][0]), int(self.returned["counters"][1])
+        if wanted[0] <= self.space[0] and wanted[1] <= self.space[1]:
+            return None
+        return int(GROWTH * wanted[0]), int(GROWTH * wanted[1])
 
 
 _OUT = ("walk_length", "walk_k", "outcome", "counters")
@@ -326,6 +378,7 @@ class _Run:
 
     def __init__(
         self,
+        device: Device,
         session: _Session,
         packed: PackedPartition,
         params: WalkParams,
@@ -334,8 +387,8 @@ class _Run:
         memory: int | None,
         batch_bytes: int,
     ) -> None:
+        self.device = device
         self.session = session
-        self.device = session.device
         self.packed = packed
         self.params = params
         self.threads = threads
@@ -345,11 +398,13 @@ class _Run:
             if kernel == "fast"
             else TableKernels(packed, params, kernel)
         )
+        self.family.growth = session.growth.get(self.family.module, NO_GROWTH)
         self.fits = self.family.fits()
         if memory is None:
             memory = int(MEMORY_SHARE * self.device.free_bytes())
         self.memory = memory
         self.budget = memory // STREAMS
+        self.successes = 0  # since the budget was last changed
         self.batch_bytes = batch_bytes
         self.statistics = GpuStatistics()
         self.parts: dict[int, Extensions] = {}
@@ -372,12 +427,12 @@ class _Run:
 
     # -- plan ----------------------------------------------------------------------------------
 
-    def cost(self, first: int, last: int) -> int:
+    def cost(self, first: int, last: int, wanted: tuple[int, int] = (0, 0)) -> int:
         """Device memory that contigs [first, last) take, bytes."""
         return (
             self.sizes.input_bytes(first, last)
             + self.sizes.result_bytes(first, last)
-            + self.family.extra_bytes(first, last)
+            + self.family.extra_bytes(first, last, wanted)
             + 32 * ALIGNMENT
         )
 
@@ -394,6 +449,9 @@ class _Run:
             barred = np.flatnonzero(~self.fits[first:end])
             stop = first + int(barred[0]) if len(barred) else end
             last = self.plan_batch(first, stop)
+            if last == first and self.family.growth != NO_GROWTH:
+                self.remember(NO_GROWTH)  # not all need as much as those that needed most
+                last = self.plan_batch(first, stop)
             alone = last == first
             if alone:  # it may have the whole memory
                 last = first + 1
@@ -402,8 +460,8 @@ class _Run:
                 self.extend_on_cpu(first, last)
                 continue
             if alone:
-                self.finish_all()
-            if self.start(slot, first, last, (0, 0)):
+                self.free_all()
+            if self.start(slot, first, last):
                 if not alone:
                     return
                 self.finish(slot)
@@ -416,6 +474,10 @@ class _Run:
         )
         return min(last, max(by_input, first + 1))
 
+    def remember(self, growth: tuple[float, float]) -> None:
+        """Give following batches, those of other partitions too, so much more space."""
+        self.family.growth = self.session.growth[self.family.module] = growth
+
     def ran_out(self, first: int, last: int) -> None:
         """Put contigs back for which the device has no memory; smaller batches from now on.
 
@@ -423,27 +485,63 @@ class _Run:
         cost may be of one contig, and scratch space for few contigs is nearly that for many. A
         contig that ran out alone, with nothing else on the device, goes to the CPU engine.
         """
+        alone = not any(slot.batch for slot in self.session.slots)
+        self.free_all()  # what is on the device may be all that is missing
         self.statistics.halved += 1
+        self.successes = 0
         fixed = self.cost(first, first)
         half_of_cost = fixed + (self.cost(first, last) - fixed) // 2
-        self.budget = max(half_of_cost, self.cost(first, (first + last) // 2))
-        alone = not any(slot.batch for slot in self.session.slots)
+        half_of_contigs = self.cost(first, (first + last) // 2)
+        self.budget = min(self.budget, max(half_of_cost, half_of_contigs))
         if alone and last - first == 1:
             self.extend_on_cpu(first, last)
-            return
-        self.finish_all()  # what is on the device may be all that is missing
-        self.left.append((first, last))
+        else:
+            self.put_back(first, last)
+
+    def put_back(self, first: int, last: int) -> None:
+        """Put contigs back, to be done in two batches at least unless it is one."""
+        middle = (first + last + 1) // 2
+        self.left += [(middle, last), (first, middle)]
+
+    def succeeded(self) -> None:
+        """Let batches grow again when the device has had memory for some.
+
+        The more often it ran out, the more must succeed, so that a lasting shortage costs little.
+        """
+        self.successes += 1
+        if self.successes >= self.statistics.halved:
+            self.budget = min(2 * self.budget, self.memory // STREAMS)
+            self.successes = 0
 
     # -- transfer and launch -------------------------------------------------------------------
 
-    def start(self, slot: _Slot, first: int, last: int, wanted: tuple[int, int]) -> bool:
+    def start(self, slot: _Slot, first: int, last: int, wanted: tuple[int, int] = (0, 0)) -> bool:
         """Queue a batch; False if there was no memory, and its contigs were put back."""
         try:
-            slot.batch = self._queue(slot, first, last, wanted)
+            with device_errors("the GPU failed"):
+                slot.batch = self._queue(slot, first, last, wanted)
+            return True
         except MemoryError:
-            self.ran_out(first, last)
-            return False
-        return True
+            self.device.synchronize(slot.stream)  # what was queued still uses the batch's memory
+        self.ran_out(first, last)  # only now, as the error kept that memory
+        return False
+
+    def start_again(self, slot: _Slot, first: int, last: int, wanted: tuple[int, int]) -> None:
+        """Run a batch with the space that it was found to want, if there is so much."""
+        self.statistics.repeated += 1
+        cost = self.cost(first, last, wanted)
+        if cost > self.memory:
+            if last - first == 1:
+                self.extend_on_cpu(first, last)
+            else:
+                self.put_back(first, last)
+            return
+        self.family.learn(first, last, wanted)
+        self.remember(self.family.growth)
+        if cost > self.budget:
+            self.free_all()
+        if self.start(slot, first, last, wanted):
+            self.finish(slot)
 
     def _inputs(self, first: int, last: int) -> dict[str, tuple[np.ndarray, int]]:
         """Arrays of a batch, and the number of the first element as the kernels count."""
@@ -486,12 +584,12 @@ class _Run:
             if name != "walk_offsets":
                 record[name] = base + place
         for name, (array, number) in inputs.items():
-            self.session.copy_in(base + places[name], array, stream)
+            self.session.copy_in(device, base + places[name], array, stream)
             self.statistics.bytes_in += array.nbytes
             # element `number` is the first one there
             record[name] = (base + places[name] - array.itemsize * number) % 2**64
         for place, array in work.uploads.items():
-            self.session.copy_in(base + places["scratch"] + place, array, stream)
+            self.session.copy_in(device, base + places["scratch"] + place, array, stream)
             self.statistics.bytes_in += array.nbytes
         record["ends"] = ends
         record["start_k"], record["walk_limit"] = self.params.k, self.params.walk_limit
@@ -500,21 +598,12 @@ class _Run:
 
         begin, stop = places["walk_length"], places["walk_head"]
         device.clear(base + begin, stop - begin, stream)
-        device.load(self.family.module)
-        kernels = work.kernels(base + places["scratch"])
+        launches = work.launches(base + places["scratch"])
+        host = slot.host(stop - begin, device)
         events = [device.record(stream, timed=True)]  # nothing but launches from here on
-        for kernel in kernels:
-            device.launch(
-                self.family.module,
-                kernel.kernel,
-                kernel.grid,
-                kernel.block,
-                (record, *kernel.more),
-                stream,
-                kernel.shared,
-            )
+        for launch in launches:
+            device.launch(self.family.module, launch, (record, *launch.more), stream)
             events.append(device.record(stream, timed=True))
-        host = slot.host(stop - begin)
         device.copy_out(host, base + begin, stream)
         self.statistics.bytes_out += len(host)
         types = {
@@ -534,72 +623,74 @@ class _Run:
             offsets_address=base + places["walk_offsets"],
             returned=returned,
             events=events,
-            labels=[kernel.label for kernel in kernels],
-            wanted=(work.walk_area_words, work.scratch_bytes),
+            labels=[launch.label or launch.kernel for launch in launches],
+            space=(work.walk_area_words, work.scratch_bytes),
         )
 
     # -- gather --------------------------------------------------------------------------------
 
-    def finish_all(self) -> None:
-        """Finish what is on the device, so that all of its memory is free."""
+    def free_all(self) -> None:
+        """Finish what is on the device, so that all of its memory is free for whatever it is."""
         for slot in self.session.slots:
             if slot.batch:
                 self.finish(slot)
+        self.device.release()
 
     def finish(self, slot: _Slot) -> None:
         """Wait for a batch and take its walks; run it again if its scratch space was too small."""
         batch, slot.batch = slot.batch, None
         assert batch is not None
-        self.device.synchronize(slot.stream)
-        counters = batch.returned["counters"]
-        wanted = int(counters[0]), int(counters[1])
-        if wanted[0] > batch.wanted[0] or wanted[1] > batch.wanted[1]:
-            self.statistics.repeated += 1
-            first, last = batch.first, batch.last
-            larger = int(GROWTH * wanted[0]), int(GROWTH * wanted[1])
+        first, last = batch.first, batch.last
+        found = wanted = None
+        try:
+            with device_errors("the GPU failed"):
+                self.device.synchronize(slot.stream)
+                wanted = batch.wanted()
+                if wanted is None:
+                    found = self._gather(slot, batch)
+        except MemoryError:
+            self.device.synchronize(slot.stream)
+        if found is None:
             del batch  # and its memory
-            if self.start(slot, first, last, larger):
-                self.finish(slot)
+            if wanted is None:
+                self.ran_out(first, last)
+            else:
+                self.start_again(slot, first, last, wanted)
             return
-        part = None
-        with contextlib.suppress(MemoryError):
-            part = self._gather(slot, batch)
-        if part is None:
-            first, last = batch.first, batch.last
-            del batch  # and its memory
-            self.ran_out(first, last)
-            return
-        self.parts[batch.first] = part
+        self.succeeded()
         self.statistics.batches += 1
         events = batch.events
         self.statistics.kernel_ms += self.device.milliseconds(events[0], events[-1])
         for label, start, stop in zip(batch.labels, events, events[1:], strict=False):
             before = self.statistics.launch_ms.get(label, 0.0)
             self.statistics.launch_ms[label] = before + self.device.milliseconds(start, stop)
+        self._keep(first, found)
+
+    def _keep(self, first: int, found: Extensions) -> None:
+        """Keep the walks of contigs from ``first`` on; refused ones go to the CPU engine."""
+        refused = (found.outcome == launch_fast.TOO_LARGE).reshape(-1, 2).any(axis=1)
+        begin = 0
+        for contig in [*np.flatnonzero(refused).tolist(), len(refused)]:
+            if contig > begin:
+                self.parts[first + begin] = _contigs_of(found, begin, contig)
+            if contig < len(refused):
+                self.extend_on_cpu(first + contig, first + contig + 1)
+            begin = contig + 1
 
     def _gather(self, slot: _Slot, batch: _Batch) -> Extensions:
         """Spell the walks of a batch out on the device and copy them back."""
         device, stream = self.device, slot.stream
         lengths, k, outcome = (batch.returned[name].copy() for name in _OUT[:3])
-        if (outcome == launch_fast.TOO_LARGE).any():
-            raise EngineError("the device refused a contig end that should have fitted")
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
         total = int(offsets[-1])
         values = np.empty(total, dtype=np.uint8)
         if total:
             address, owner = device.allocate(total, stream)
-            self.session.copy_in(batch.offsets_address, offsets, stream)
-            spell = launch_fast.spell(len(lengths))
-            device.launch(
-                self.family.module,
-                spell.kernel,
-                spell.grid,
-                spell.block,
-                (batch.record, np.uint64(batch.offsets_address), np.uint64(address)),
-                stream,
-            )
-            host = slot.host(total)
+            self.session.copy_in(device, batch.offsets_address, offsets, stream)
+            spell = launch_fast.spell(len(lengths), batch.offsets_address, address)
+            host = slot.host(total, device)
+            device.launch(self.family.module, spell, (batch.record, *spell.more), stream)
             device.copy_out(host, address, stream)
             device.synchronize(stream)
             values[:] = host
@@ -644,3 +735,15 @@ class _Run:
             with contextlib.suppress(RuntimeError):  # the error under way says more
                 self.device.synchronize(slot.stream)
             slot.batch = None
+
+
+def _contigs_of(found: Extensions, first: int, last: int) -> Extensions:
+    """Return what was found for contigs [first, last) of those in ``found``."""
+    ends = slice(2 * first, 2 * last)
+    offsets = found.walk_offsets[ends.start : ends.stop + 1]
+    return Extensions(
+        walk_values=found.walk_values[offsets[0] : offsets[-1]],
+        walk_offsets=offsets - offsets[0],
+        k=found.k[ends],
+        outcome=found.outcome[ends],
+    )

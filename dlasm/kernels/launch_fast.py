@@ -6,6 +6,7 @@ No GPU library is imported here. Constants repeat those of ``extend_fast.cuh`` a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ COUNTERS = 16
 afterwards how many words of walk area and how many bytes of scratch were wanted."""
 
 TOO_LARGE = 255
-"""Outcome of an end that the kernels refuse, which they should not be given (``kTooLarge``)."""
+"""Outcome of an end that the kernels refuse (``kTooLarge``)."""
 
 MAX_END_WORDS = 1 << 22
 """Packed words of an end's reads above which it is too large (``kMaxEndWords``)."""
@@ -77,7 +78,7 @@ QUEUES = 9  # of u32 end numbers in scratch, one for warps and kLevels for block
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch; its only argument is the batch.
+    """One kernel launch.
 
     Attributes
     ----------
@@ -85,29 +86,29 @@ class Launch:
         Name in the module.
     grid, block : int
         Blocks, and threads of a block.
-    shared : int
-        Dynamic shared memory, bytes.
+    more : tuple
+        Arguments after the batch.
+    label : str
+        What it is called in statistics, if not by its kernel.
     """
 
     kernel: str
     grid: int
     block: int
-    shared: int = 0
+    more: tuple[Any, ...] = ()
+    label: str = ""
 
 
-def launches(ends: int, walk_limit: int, multiprocessors: int) -> list[Launch]:
+def launches(ends: int, multiprocessors: int) -> list[Launch]:
     """Return the launches that walk a batch, to be made in this order in one stream.
 
     Parameters
     ----------
     ends : int
         Contig ends of the batch, at least 1.
-    walk_limit : int
-        Most bases appended to an end.
     multiprocessors : int
         Multiprocessors of the device.
     """
-    del walk_limit
     return [
         Launch("extend_small", -(-ends // SMALL_TILE), SMALL_THREADS),
         Launch("extend_middle", WARP_BLOCKS * multiprocessors, 32 * WARP_WARPS),
@@ -115,9 +116,9 @@ def launches(ends: int, walk_limit: int, multiprocessors: int) -> list[Launch]:
     ]
 
 
-def spell(ends: int) -> Launch:
-    """Return the launch that writes the walks as text; it takes the offsets and the text too."""
-    return Launch("spell_walks", -(-ends // 256), 256)
+def spell(ends: int, offsets: int, text: int) -> Launch:
+    """Return the launch that writes the walks as text, from addresses of its offsets and itself."""
+    return Launch("spell_walks", -(-ends // 256), 256, (np.uint64(offsets), np.uint64(text)))
 
 
 def scratch_bytes(ends: int, words: int, walk_limit: int, multiprocessors: int) -> int:

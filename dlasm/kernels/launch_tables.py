@@ -55,7 +55,8 @@ class TablePlan:
     Attributes
     ----------
     order : numpy.ndarray
-        int64. The ends that can walk, those of contigs in bin 2 first, then those in bin 3.
+        int64. The ends that can walk, those of contigs in bin 2 first, then those in bin 3; the
+        bins of the paper, which are launched one after the other, whatever those of the run are.
     bin_2 : int
         How many of them are in bin 2.
     table_start : numpy.ndarray
@@ -130,7 +131,6 @@ def plan_tables(
     tail_length: np.ndarray,
     k: int,
     walk_limit: int,
-    bin_limit: int = BIN_LIMIT,
 ) -> TablePlan:
     """Lay out the tables of a batch.
 
@@ -144,15 +144,13 @@ def plan_tables(
         int32, shape (ends,). Bases of the contig, at most 128.
     k, walk_limit : int
         Start k and most bases of a walk.
-    bin_limit : int
-        Reads at either end of a contig from which it is in bin 3.
     """
     mers = mers_per_end(read_start, length, lowest_rung(k))
     reads = np.diff(read_start)
     most = np.repeat(reads.reshape(-1, 2).max(axis=1), 2)
     walks = (mers > 0) & (tail_length >= k)
     mers[~walks] = 0
-    bins = [np.flatnonzero(walks & (most < bin_limit)), np.flatnonzero(walks & (most >= bin_limit))]
+    bins = [np.flatnonzero(walks & (most < BIN_LIMIT)), np.flatnonzero(walks & (most >= BIN_LIMIT))]
     return TablePlan(
         order=np.concatenate(bins).astype(np.int64),
         bin_2=len(bins[0]),

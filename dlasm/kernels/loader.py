@@ -109,13 +109,11 @@ def load_kernel(module: str, kernel: str, device: int) -> Any:
     Raises
     ------
     EngineError
-        If it does not compile or the module has no such kernel.
+        If it does not compile.
+    RuntimeError
+        What the driver says where it does not load, or there is no such kernel in it.
     """
-    loaded = load_module(module, device)
-    try:
-        return loaded.get_function(kernel)
-    except Exception as error:  # CuPy has one class of errors per library it calls
-        raise EngineError(f"{MODULES[module]} has no kernel {kernel!r}: {error}") from error
+    return load_module(module, device).get_function(kernel)
 
 
 @cache
@@ -129,7 +127,9 @@ def load_module(module: str, device: int) -> Any:  # noqa: ARG001 (part of the k
     loaded = cupy.RawModule(code=module_source(module), options=OPTIONS)
     try:
         loaded.compile()
-    except Exception as error:
+    except RuntimeError:  # of the driver
+        raise
+    except Exception as error:  # of the compiler, or of the disk cache
         raise EngineError(f"{MODULES[module]} cannot be compiled: {error}") from error
     return loaded
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from dlasm.kernels import _cpu
-from dlasm.pack import PackedPartition, pack_partition
+from dlasm.pack import PackedPartition, count_candidates, pack_partition, packed_words_per_end
 from dlasm.params import BIN_LIMIT, HIGH_QUALITY, LOW_QUALITY, PHRED_OFFSET
+from dlasm.partition import assign_bins, plan_partitions
 from dlasm.runs import OVERHANG, CandidateRun
 
 BINS = ("2", "3", "both")
@@ -77,17 +80,31 @@ def read_dump(path: Path, repeat: int = 1) -> Dump:
     )
 
 
-def pack_bin(dump: Dump, which: str) -> PackedPartition:
-    """Pack the contigs of one of :data:`BINS`."""
+def pack_bin(dump: Dump, which: str, **options: Any) -> PackedPartition:
+    """Pack the contigs of one of :data:`BINS`; options are those of ``pack_partition``."""
     reads = np.bincount(dump.run.end, minlength=2 * dump.contigs).reshape(-1, 2).max(axis=1)
     chosen = {
         "2": (reads > 0) & (reads < BIN_LIMIT),
         "3": reads >= BIN_LIMIT,
         "both": np.ones(dump.contigs, dtype=bool),
     }[which]
-    contigs = SimpleNamespace(bases=dump.bases, offsets=dump.offsets)
-    index = np.flatnonzero(chosen)
-    return pack_partition(index, contigs, [dump.run], [0.0], dump.depth)  # type: ignore[arg-type]
+    return _pack(dump, np.flatnonzero(chosen), **options)
+
+
+def pack_partitions(
+    dump: Dump, new_buffer: Callable[[int], np.ndarray]
+) -> Iterator[PackedPartition]:
+    """Pack all contigs with reads in partitions, as a run does."""
+    what = [dump.run], [0.0], dump.contigs
+    candidates = count_candidates(*what)
+    plan = plan_partitions(assign_bins(candidates), candidates, packed_words_per_end(*what))
+    for number in range(len(plan)):
+        yield _pack(dump, plan.contigs(number), buffer=new_buffer)
+
+
+def _pack(dump: Dump, index: np.ndarray, **options: Any) -> PackedPartition:
+    contigs: Any = SimpleNamespace(bases=dump.bases, offsets=dump.offsets)
+    return pack_partition(index, contigs, [dump.run], [0.0], dump.depth, **options)
 
 
 def _repeated(values: np.ndarray, repeat: int, step: int) -> np.ndarray:

@@ -34,6 +34,7 @@ import dlasm.dispatch as dispatch
 import dlasm.pipeline as pipeline
 from dlasm.cluster import usable_cpus, worker_pools
 from dlasm.engines.choose import prepare
+from dlasm.gpus import choose_gpus
 
 STAGES = ("candidates", "plan", "extend", "results", "report")
 POOLS = {"GPU": ("gpu",), "CPUs": ("cpu",), "both": ("gpu", "cpu")}
@@ -194,7 +195,8 @@ def main() -> None:
     for module in ("zarr", "pandas", "distributed"):  # the start of Python is not counted
         importlib.import_module(module)
     begin = time.perf_counter()
-    prepare("gpu", kernel=args.kernel)
+    for gpu in choose_gpus(args.gpus).gpus:
+        prepare("gpu", kernel=args.kernel, gpu=gpu.uuid)
     print(f"{usable_cpus()} CPUs; start of CUDA {time.perf_counter() - begin:.2f} s")
     with tempfile.TemporaryDirectory(prefix="dlasm-benchmark-", dir=args.scratch) as folder:
         scratch = Path(folder)

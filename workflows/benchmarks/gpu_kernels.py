@@ -1,10 +1,18 @@
 r"""Time of the kernels v1, v2 and fast on candidate dumps, beside the published kernel's.
 
 Times are of the kernels alone, by CUDA events, the median of several rounds after one that is not
-counted; every result is compared with the CPU engine's. Needs NumPy, CuPy and dlasm.
+counted; every result is compared with the CPU engine's. Partitions are in pinned memory, as those
+of a run are: while a large one is copied all kernels are queued, so the time from the first to the
+last has nothing of the host's in it. Needs NumPy, CuPy and dlasm.
 
     python workflows/benchmarks/gpu_kernels.py --output gpu_kernels.csv \
         --input arcticsynth-x120 candidates_k77.dat.gz 120 --input heavy-tail heavy.dat 1
+
+With ``--sweep`` it times instead, for each size of batches, whole partitions as a run cuts them,
+from the packed host buffer to the extensions: plain buffers, which are staged, and pinned ones.
+
+    python workflows/benchmarks/gpu_kernels.py --output gpu_batches.csv --sweep 4 8 16 64 \
+        --kernels fast --input arcticsynth-x120 candidates_k77.dat.gz 120
 
 The published kernel (the v2 of Awan et al., SC'21, from MetaHipMer2's repository) was built for
 sm_90 and run on an H200, three times each; medians in ms, right-end and left-end launch added:
@@ -31,15 +39,17 @@ import csv
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dumps import BINS, pack_bin, read_dump
+from dumps import BINS, pack_bin, pack_partitions, read_dump
 
+from dlasm import pack
 from dlasm.engines import cpu, gpu
 from dlasm.engines.device import Device
+from dlasm.kernels import loader
 from dlasm.pack import PackedPartition
 from dlasm.params import WalkParams
 
@@ -71,7 +81,25 @@ COLUMNS = (
     "batches",
     "published_ms",
     "times_published",
+    "launches",
 )
+
+SWEEP_COLUMNS = (
+    "input",
+    "k",
+    "kernel",
+    "buffer",
+    "batch_mib",
+    "partitions",
+    "megabytes",
+    "rounds",
+    "median_ms",
+    "least_ms",
+    "most_ms",
+    "kernel_ms",
+    "batches",
+)
+"""Milliseconds are of all partitions, one after another."""
 
 
 def measure(
@@ -81,28 +109,92 @@ def measure(
     wanted = cpu.extend_partition(packed, params, 16)
     kernel_ms: list[float] = []
     wall_ms: list[float] = []
+    launch_ms: dict[str, list[float]] = {}
     started = time.perf_counter()
-    while len(kernel_ms) <= rounds:
-        begin = time.perf_counter()
-        run = gpu.run_partition(packed, params, kernel=kernel, batch_bytes=size)
-        wall_ms.append(1000 * (time.perf_counter() - begin))
+    timed(packed, params, kernel, size, wanted)  # compiles, allocates; not counted
+    while len(kernel_ms) < rounds:
+        wall, run = timed(packed, params, kernel, size, wanted)
+        wall_ms.append(wall)
         kernel_ms.append(run.statistics.kernel_ms)
-        for name in ("walk_offsets", "walk_values", "k", "outcome"):
-            if not np.array_equal(getattr(run.extensions, name), getattr(wanted, name)):
-                sys.exit(f"{kernel} at k {params.k}: {name} differ from the CPU engine's")
+        for label, ms in run.statistics.launch_ms.items():
+            launch_ms.setdefault(label, []).append(ms)
         if time.perf_counter() - started > seconds:
             break
-    counted = slice(1, None) if len(kernel_ms) > 1 else slice(None)
     return {
         "contigs": len(packed.contig),
         "reads": len(packed.length),
-        "rounds": len(kernel_ms[counted]),
-        "median_ms": round(statistics.median(kernel_ms[counted]), 4),
-        "least_ms": round(min(kernel_ms[counted]), 4),
-        "most_ms": round(max(kernel_ms[counted]), 4),
-        "wall_ms": round(statistics.median(wall_ms[counted]), 3),
+        "rounds": len(kernel_ms),
+        **spread(kernel_ms),
+        "wall_ms": round(statistics.median(wall_ms), 3),
         "batches": run.statistics.batches,
+        "launches": ", ".join(
+            f"{label} {statistics.median(ms):.4f}" for label, ms in launch_ms.items()
+        ),
     }
+
+
+def timed(
+    packed: PackedPartition, params: WalkParams, kernel: str, size: int, wanted: cpu.Extensions
+) -> tuple[float, gpu.GpuRun]:
+    """Extend a partition; gives the milliseconds too. Ends the program if the result is wrong."""
+    begin = time.perf_counter()
+    run = gpu.run_partition(packed, params, kernel=kernel, batch_bytes=size)
+    wall = 1000 * (time.perf_counter() - begin)
+    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+        if not np.array_equal(getattr(run.extensions, name), getattr(wanted, name)):
+            sys.exit(f"{kernel} at k {params.k}: {name} differ from the CPU engine's")
+    return wall, run
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Return the median, the least and the most of some milliseconds."""
+    found = {
+        "median_ms": statistics.median(values),
+        "least_ms": min(values),
+        "most_ms": max(values),
+    }
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def sweep(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Time whole partitions for each size of batches; rounds of all sizes in turn."""
+    buffers = {"plain": pack.new_buffer, "pinned": gpu.new_buffer}
+    settings = [(buffer, mib) for buffer in buffers for mib in options.sweep]
+    for name, path, repeat in options.input:
+        dump = read_dump(Path(path), int(repeat))
+        packed = {buffer: list(pack_partitions(dump, new)) for buffer, new in buffers.items()}
+        for k in options.k:
+            params = WalkParams(k, options.walk_limit)
+            wanted = [cpu.extend_partition(each, params, 16) for each in packed["plain"]]
+            for kernel in options.kernels:
+                wall_ms: dict[tuple[str, int], list[float]] = {each: [] for each in settings}
+                found: dict[tuple[str, int], list[gpu.GpuRun]] = {}
+                for counted in range(-1, options.rounds):  # the first round is not
+                    for buffer, mib in settings:
+                        done = [
+                            timed(each, params, kernel, mib << 20, want)
+                            for each, want in zip(packed[buffer], wanted, strict=True)
+                        ]
+                        found[buffer, mib] = [run for _, run in done]
+                        if counted >= 0:
+                            wall_ms[buffer, mib].append(sum(wall for wall, _ in done))
+                for buffer, mib in settings:
+                    runs = [run.statistics for run in found[buffer, mib]]
+                    yield {
+                        "input": name,
+                        "k": k,
+                        "kernel": kernel,
+                        "buffer": buffer,
+                        "batch_mib": mib,
+                        "partitions": len(runs),
+                        "megabytes": round(
+                            sum(len(each.buffer) for each in packed[buffer]) / 1e6, 1
+                        ),
+                        "rounds": options.rounds,
+                        **spread(wall_ms[buffer, mib]),
+                        "kernel_ms": round(sum(each.kernel_ms for each in runs), 4),
+                        "batches": sum(each.batches for each in runs),
+                    }
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -110,7 +202,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name, path, repeat in options.input:
         dump = read_dump(Path(path), int(repeat))
         for which in options.bins:
-            packed = pack_bin(dump, which)
+            packed = pack_bin(dump, which, buffer=gpu.new_buffer)
             for k in options.k:
                 for kernel in options.kernels:
                     params = WalkParams(k, options.walk_limit)
@@ -125,15 +217,15 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     yield row
 
 
-def write(path: Path, found: Iterable[dict[str, Any]]) -> None:
+def write(path: Path, columns: Sequence[str], found: Iterable[dict[str, Any]]) -> None:
     """Write rows as they come, so that what was measured is kept."""
     with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS)
+        table = csv.DictWriter(file, columns)
         table.writeheader()
         for row in found:
             table.writerow(row)
             file.flush()
-            print("  ".join(f"{name} {row[name]}" for name in COLUMNS if name in row), flush=True)
+            print("  ".join(f"{name} {row[name]}" for name in columns if name in row), flush=True)
 
 
 def main() -> None:
@@ -162,10 +254,35 @@ def main() -> None:
     parser.add_argument(
         "--batch-bytes", type=int, default=1 << 40, help="input of a batch; default: all in one"
     )
+    parser.add_argument(
+        "--sources",
+        type=Path,
+        default=loader.FOLDER,
+        help="folder with the sources of the kernels, which may be those of another version",
+    )
+    parser.add_argument(
+        "--define",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a macro to compile the kernels with; may be given again",
+    )
+    parser.add_argument(
+        "--sweep",
+        type=int,
+        nargs="+",
+        metavar="MIB",
+        help="time whole partitions with batches of these sizes instead",
+    )
     options = parser.parse_args()
+    loader.FOLDER = options.sources
+    loader.OPTIONS += tuple(f"-D{define}" for define in options.define)
     device = Device.current()
     print(f"CUDA device {device.number}, {device.multiprocessors} multiprocessors", flush=True)
-    write(options.output, rows(options))
+    if options.sweep:
+        write(options.output, SWEEP_COLUMNS, sweep(options))
+    else:
+        write(options.output, COLUMNS, rows(options))
 
 
 if __name__ == "__main__":
