@@ -17,6 +17,7 @@ from reference_recruit import reverse_complement
 from dlasm import alignments
 from dlasm.alignments import PafPlacer, alignment_warnings, iter_bam_results, write_paf_index
 from dlasm.errors import AlignmentsError
+from dlasm.io import bam
 from dlasm.io.fasta import read_contigs
 from dlasm.io.fastq import Library, ReadCounts, iter_batches
 from dlasm.recruit import (
@@ -157,10 +158,10 @@ def test_many_scratch_files_and_runs_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = write_sam(tmp_path / "x.sam", sam_text(world, sam_records(world, places)))
-    monkeypatch.setattr(alignments, "_BUCKET_BYTES", 40_000)
+    monkeypatch.setattr(alignments, "_PART_BYTES", 40_000)
     monkeypatch.setattr(alignments, "_CANDIDATES_PER_RUN", 37)
-    monkeypatch.setattr(alignments, "_CHUNK_RECORDS", 100)
-    found = results(path, world, tmp_path)
+    monkeypatch.setattr(bam, "_GROUP", 10_000)
+    found = results(path, world, tmp_path, memory=20_000, threads=3)
     assert len(found) > 8
     assert in_order(found) == decode(direct.run)
     assert summarise_library(found, paired=True).insert.pairs > 0
