@@ -58,7 +58,9 @@ constexpr i64 kFixed = 36;  // bytes before the name, the length of the record i
 enum Flag : std::uint16_t {
   kPaired = 0x1,
   kUnmapped = 0x4,
+  kMateUnmapped = 0x8,
   kReverse = 0x10,
+  kMateReverse = 0x20,
   kRead1 = 0x40,
   kRead2 = 0x80,
   kSecondary = 0x100,
@@ -100,6 +102,8 @@ class Record {
   u32 operations() const { return load<std::uint16_t>(at_ + 16); }
   u32 flag() const { return load<std::uint16_t>(at_ + 18); }
   i64 bases() const { return load<i32>(at_ + 20); }
+  i32 mate_reference() const { return load<i32>(at_ + 24); }
+  i32 mate_position() const { return load<i32>(at_ + 28); }
   const u8* name() const { return at_ + kFixed; }
   u32 cigar(u32 i) const { return load<u32>(name() + name_length() + 1 + 4 * i); }
   const u8* packed_bases() const { return name() + name_length() + 1 + 4 * i64{operations()}; }
@@ -196,6 +200,27 @@ Row row_of(const Record& record, std::int64_t number, const i32* contig) {
   return row;
 }
 
+// Whether a read may become a candidate, as far as its record tells: it hangs over, or the record
+// says that its mate lies near an end of a contig where the read itself does not lie. Not all files
+// say that, so this is a hint.
+bool may_be_candidate(const Record& record, const Row& row, const i32* contig,
+                      const std::int64_t* length, i64 references, double bound) {
+  if (!(row.bits & kRowWhole)) return false;
+  bool counted = false;
+  if (row.contig >= 0) {
+    const i64 after = length[row.contig] - row.end;
+    if (row.left > row.start || row.right > after) return true;
+    counted = std::min(row.left, row.start) <= 1 && std::min<i64>(row.right, after) <= 1;
+  }
+  const u32 flag = record.flag();
+  const i32 mate = record.mate_reference();
+  if (!(flag & kPaired) || flag & kMateUnmapped || mate < 0 || mate >= references) return false;
+  if (counted && contig[mate] == row.contig) return false;
+  const i64 from_end =
+      flag & kMateReverse ? record.mate_position() : length[contig[mate]] - record.mate_position();
+  return from_end < bound;
+}
+
 // ---------------------------------------------------------------- functions on whole records
 
 // Where each whole record begins, and where the last one ends; then whether the following one
@@ -229,20 +254,27 @@ void require_offsets(const In<u8>& text, const In<std::int64_t>& offsets) {
 
 constexpr i64 kRecordBlock = 1024;  // records that a thread takes at a time
 
-// Rows of the primary records; then the first malformed record, or -1, and what is wrong with it.
-std::tuple<Out<u8>, std::int64_t, std::string> record_rows(In<u8> text, In<std::int64_t> offsets,
-                                                           In<i32> contig, std::int64_t first,
-                                                           int threads) {
+// Rows of the primary records, and which records may be candidates; then the first malformed
+// record, or -1, and what is wrong with it.
+std::tuple<Out<u8>, Out<std::int64_t>, std::int64_t, std::string> record_rows(
+    In<u8> text, In<std::int64_t> offsets, std::int64_t first, In<i32> contig,
+    In<std::int64_t> contig_length, double bound, int threads) {
   require_offsets(text, offsets);
+  for (std::size_t i = 0; i < contig.shape(0); ++i) {
+    require(contig.data()[i] >= 0 && contig.data()[i] < static_cast<i64>(contig_length.shape(0)),
+            "record_rows: no such contig");
+  }
   const i64 records = static_cast<i64>(offsets.shape(0)) - 1;
   const i64 references = static_cast<i64>(contig.shape(0));
   const i64 blocks = (records + kRecordBlock - 1) / kRecordBlock;
   std::vector<u8> rows(records * sizeof(Row));
+  std::vector<std::int64_t> kept;
   std::int64_t bad = -1;
   std::string problem;
   {
     nb::gil_scoped_release release;
     std::vector<i64> filled(blocks, 0);
+    std::vector<std::vector<std::int64_t>> kept_of(blocks);
     std::vector<std::pair<i64, const char*>> wrong(blocks, {-1, nullptr});
     parallel_blocks(records, kRecordBlock, threads, [&](int, i64 begin, i64 end) {
       const i64 block = begin / kRecordBlock;
@@ -257,6 +289,9 @@ std::tuple<Out<u8>, std::int64_t, std::string> record_rows(In<u8> text, In<std::
         if (record.flag() & (kSecondary | kSupplementary)) continue;
         const Row row = row_of(record, first + i, contig.data());
         std::memcpy(out + filled[block]++ * sizeof(Row), &row, sizeof(Row));
+        if (may_be_candidate(record, row, contig.data(), contig_length.data(), references, bound)) {
+          kept_of[block].push_back(i);
+        }
       }
     });
     i64 n = 0;
@@ -271,34 +306,59 @@ std::tuple<Out<u8>, std::int64_t, std::string> record_rows(In<u8> text, In<std::
                      filled[block] * sizeof(Row));
       }
       n += filled[block];
+      kept.insert(kept.end(), kept_of[block].begin(), kept_of[block].end());
     }
     rows.resize(n * sizeof(Row));
   }
-  return {given(std::move(rows)), bad, problem};
+  return {given(std::move(rows)), given(std::move(kept)), bad, problem};
+}
+
+// Checks the records of these numbers, and gives them and the bytes they have without tags.
+std::vector<std::pair<Record, i64>> chosen_records(const In<u8>& text,
+                                                   const In<std::int64_t>& offsets,
+                                                   const In<std::int64_t>& index) {
+  require_offsets(text, offsets);
+  std::vector<std::pair<Record, i64>> chosen;
+  for (std::size_t i = 0; i < index.shape(0); ++i) {
+    const i64 r = index.data()[i];
+    require(r >= 0 && r + 1 < static_cast<i64>(offsets.shape(0)), "records: no such record");
+    const u8* at = text.data() + offsets.data()[r];
+    const Record record(at, offsets.data()[r + 1] - offsets.data()[r]);
+    require(!record.problem(INT_MAX), "records: a malformed record");
+    chosen.emplace_back(record, record.qualities() + record.bases() - at);
+  }
+  return chosen;
+}
+
+// Some of the records, without their tags.
+Out<u8> copy_records(In<u8> text, In<std::int64_t> offsets, In<std::int64_t> index) {
+  const auto chosen = chosen_records(text, offsets, index);
+  std::size_t size = 0;
+  for (const auto& each : chosen) size += each.second;
+  Out<u8> out = empty<u8>(size);
+  u8* to = out.data();
+  for (const auto& [record, bytes] : chosen) {
+    std::memcpy(to, record.name() - kFixed, bytes);
+    const i32 length = static_cast<i32>(bytes - 4);
+    std::memcpy(to, &length, 4);
+    to += bytes;
+  }
+  return out;
 }
 
 // Bases and qualities of some of the records, as text; quality_start is -1 without qualities.
 std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int64_t>, Out<i32>> record_bases(
     In<u8> text, In<std::int64_t> offsets, In<std::int64_t> index) {
-  require_offsets(text, offsets);
-  const i64 records = static_cast<i64>(offsets.shape(0)) - 1;
-  const std::size_t n = index.shape(0);
+  const auto chosen = chosen_records(text, offsets, index);
+  const std::size_t n = chosen.size();
   std::size_t size = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const i64 r = index.data()[i];
-    require(r >= 0 && r < records, "record_bases: no such record");
-    const i64 at = offsets.data()[r];
-    const Record record(text.data() + at, offsets.data()[r + 1] - at);
-    require(!record.problem(INT_MAX), "record_bases: a malformed record");
-    size += 2 * static_cast<std::size_t>(record.bases());
-  }
+  for (const auto& each : chosen) size += 2 * static_cast<std::size_t>(each.first.bases());
   Out<u8> out = empty<u8>(size);
   Out<std::int64_t> base_start = empty<std::int64_t>(n), quality_start = empty<std::int64_t>(n);
   Out<i32> length = empty<i32>(n);
   i64 filled = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const i64 at = offsets.data()[index.data()[i]];
-    const Record record(text.data() + at, offsets.data()[index.data()[i] + 1] - at);
+    const Record& record = chosen[i].first;
     const i64 bases = record.bases();
     base_start.data()[i] = filled;
     length.data()[i] = static_cast<i32>(bases);
@@ -408,8 +468,8 @@ class HtsReader {
                             static_cast<i32>(name | u32{r.qual} << 8 | u32{r.bin} << 16),
                             static_cast<i32>(operations | u32{r.flag} << 16),
                             r.l_qseq,
-                            -1,
-                            -1,
+                            r.mtid,
+                            static_cast<i32>(std::min<i64>(r.mpos, INT_MAX)),
                             0};
       static_assert(sizeof(fields) == kFixed, "the fixed part of a record");
       std::memcpy(to, fields, kFixed);
@@ -469,8 +529,12 @@ NB_MODULE(_bam, m) {
   m.doc() = "Records of BAM to flat arrays; see dlasm.io.bam.";
   m.def("record_offsets", &record_offsets, "text"_a,
         "Where whole records begin and the last ends; whether the next has an impossible length.");
-  m.def("record_rows", &record_rows, "text"_a, "offsets"_a, "contig"_a, "first"_a, "threads"_a,
-        "Rows of primary records, the first malformed record or -1, and what is wrong with it.");
+  m.def("record_rows", &record_rows, "text"_a, "offsets"_a, "first"_a, "contig"_a,
+        "contig_length"_a, "bound"_a, "threads"_a,
+        "Rows of primary records, which records may be candidates, the first malformed record or "
+        "-1, and what is wrong with it.");
+  m.def("copy_records", &copy_records, "text"_a, "offsets"_a, "index"_a,
+        "Some of the records, without their tags.");
   m.def("record_bases", &record_bases, "text"_a, "offsets"_a, "index"_a,
         "Text of bases and qualities of some records, base_start, quality_start or -1, length.");
   nb::class_<HtsReader>(m, "HtsReader", "Records of a file that htslib reads, as BAM has them.")

@@ -24,7 +24,16 @@ from isal import igzip_lib
 import dlasm.io._bam as _bam
 from dlasm.errors import AlignmentsError
 
-__all__ = ["PAIRED", "REVERSE", "ROW", "WHOLE", "AlignmentsFile", "Records", "in_order"]
+__all__ = [
+    "PAIRED",
+    "REVERSE",
+    "ROW",
+    "WHOLE",
+    "AlignmentsFile",
+    "Records",
+    "in_order",
+    "records_of",
+]
 
 ROW = np.dtype(
     [
@@ -102,50 +111,66 @@ class Records:
         uint8. Bytes of the records, and perhaps more.
     offsets : numpy.ndarray
         int64, shape (records + 1,). Where each record begins in ``text``, and where the last ends.
-    first : int
-        Number of the first record in the file, from 0.
+    number : numpy.ndarray
+        int64, shape (records,). Of each record in the file, from 0, ascending.
     """
 
     path: Path
     text: np.ndarray
     offsets: np.ndarray
-    first: int
+    number: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.number)
 
-    def rows(self, contig: np.ndarray, threads: int = 1) -> np.ndarray:
-        """Return a row for each primary record.
+    def rows(
+        self, contig: np.ndarray, contig_lengths: np.ndarray, bound: float, threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return a row for each primary record of records that follow each other.
 
         Parameters
         ----------
         contig : numpy.ndarray
             int32. Index of the contig that each reference is.
+        contig_lengths : numpy.ndarray
+            int64. Bases of each contig.
+        bound : float
+            Mates are projected over distances below this, bases.
         threads : int
             Threads that parse.
 
         Returns
         -------
-        numpy.ndarray
+        rows : numpy.ndarray
             :data:`ROW`.
+        kept : numpy.ndarray
+            int64. Indices of the records that may become candidates, if what they say of their
+            mates is right and whole.
 
         Raises
         ------
         AlignmentsError
             If a record is malformed.
         """
-        rows, bad, problem = _bam.record_rows(self.text, self.offsets, contig, self.first, threads)
+        first = int(self.number[0])
+        rows, kept, bad, problem = _bam.record_rows(
+            self.text, self.offsets, first, contig, contig_lengths, bound, threads
+        )
         if bad >= 0:
-            raise damaged(self.path, self.first + bad, f"record {self.first + bad + 1}: {problem}")
-        return rows.view(ROW)
+            raise damaged(self.path, first + bad, f"record {first + bad + 1}: {problem}")
+        return rows.view(ROW), kept
 
-    def bases(self, record: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def copy(self, index: np.ndarray) -> np.ndarray:
+        """Return the bytes of the records of these indices, without their tags."""
+        return _bam.copy_records(self.text, self.offsets, index)
+
+    def bases(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return bases and qualities of some records.
 
         Parameters
         ----------
-        record : numpy.ndarray
-            int64. Their numbers in the file.
+        index : numpy.ndarray
+            int64. Their indices here.
 
         Returns
         -------
@@ -156,14 +181,19 @@ class Records:
         length : numpy.ndarray
             int32. Bases of each record.
         """
-        return _bam.record_bases(self.text, self.offsets, record - self.first)
+        return _bam.record_bases(self.text, self.offsets, index)
 
-    def name(self, record: int) -> str:
-        """Return the name of the record of this number in the file."""
-        at = int(self.offsets[record - self.first])
+    def name(self, index: int) -> str:
+        """Return the name of a record."""
+        at = int(self.offsets[index])
         begin = at + 36
         text = self.text[begin : begin + int(self.text[at + 12]) - 1]
         return text.tobytes().decode(errors="replace")
+
+
+def records_of(path: Path, text: np.ndarray, number: np.ndarray) -> Records:
+    """Return records of a file that lie one after another in ``text``."""
+    return Records(path, text, _bam.record_offsets(text)[0], number)
 
 
 class AlignmentsFile:
@@ -238,9 +268,9 @@ class AlignmentsFile:
             for pieces in self._htslib() if self._start is None else self._blocks(*self._start):
                 text = np.frombuffer(b"".join([rest, *pieces]), dtype=np.uint8)
                 offsets, malformed = _bam.record_offsets(text)
-                if len(offsets) > 1:
-                    yield Records(self.path, text, offsets, first)
-                first += len(offsets) - 1
+                before, first = first, first + len(offsets) - 1
+                if first > before:
+                    yield Records(self.path, text, offsets, np.arange(before, first))
                 if malformed:
                     raise _DamagedError("the next one has a length that cannot be")
                 rest = text[offsets[-1] :].tobytes()
