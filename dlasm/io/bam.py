@@ -248,7 +248,7 @@ class AlignmentsFile:
                 self._start = None
                 if header.is_bam and header.compression == "BGZF":
                     self._start = divmod(header.tell(), 1 << 16)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, NotImplementedError) as error:
             raise AlignmentsError(
                 f"{self.path}: cannot be read as BAM, SAM or CRAM: {error}; "
                 "if it is truncated, make it again"
