@@ -183,7 +183,7 @@ class _Spill:
             rows = rows.take(np.argsort(part, kind="stable"))  # ten times as fast as rows[...]
         self._limits.append(self._written + np.concatenate([[0], np.cumsum(count)]))
         self._written += len(rows)
-        view = memoryview(rows.view(np.uint8))
+        view = rows.view(np.uint8).data
         while view:
             view = view[self._file.write(view) :]
 
@@ -195,7 +195,7 @@ class _Spill:
         self._flush()
         pieces = [(int(x[number]), int(x[number + 1])) for x in self._limits]
         rows = np.empty(sum(end - begin for begin, end in pieces), dtype=self.dtype)
-        view = memoryview(rows.view(np.uint8))
+        view = rows.view(np.uint8).data
         for begin, end in pieces:
             at, until = begin * self.dtype.itemsize, end * self.dtype.itemsize
             while at < until:
