@@ -1,12 +1,19 @@
-"""Alignments that the user made: BAM, SAM and CRAM through pysam, and PAF with the reads beside it.
+"""Alignments that the user made: BAM, SAM and CRAM, and PAF with the reads beside it.
 
 They give what mapping gives (:mod:`dlasm.recruit`), by the same rules, except that a read's place
 is its primary alignment, if that counts; secondary and supplementary alignments are ignored.
 
-A BAM file of any sort order is read twice. The first pass writes where each read lies, 48 bytes a
-read, to scratch files divided by a hash of the read's name, so that mates meet whatever the order;
-one file at a time gives the candidates. The second pass collects the bases of the candidates. So
-memory grows with the number of reads near contig ends only.
+A BAM file of any sort order is read in bulk (:mod:`dlasm.io.bam`), once as a rule:
+
+1. Where each read lies goes to a scratch file, 40 bytes a read, divided into parts by a hash of the
+   read's name, so that mates meet whatever the order. Records that may become candidates, as far as
+   they themselves tell, are kept in another.
+2. Part by part, reads are joined with their mates, which gives facts and candidates.
+3. Candidates are packed from the records kept. If the file does not tell where mates lie (SAM's
+   RNEXT and PNEXT), some are not there, and the file is read once more.
+4. Packed candidates, divided by their rank in the input, become runs.
+
+So memory does not grow with the number of reads.
 
 PAF holds no sequences and is in any order; it becomes an index on disk, sorted by a hash of the
 read's name, in which batches of reads look up their places.
@@ -53,7 +60,7 @@ _MATE = np.uint64(3)
 """Bits of a name's key that tell the mate."""
 
 _MEMORY = 256 << 20
-"""Bytes to use for a BAM file unless the caller says more."""
+"""Bytes to use for a BAM file unless the caller says other."""
 
 _PART_BYTES = 4 << 20
 """Bytes of a BAM file whose reads are joined with their mates at a time; about 50,000 reads."""
@@ -67,7 +74,10 @@ _RANK_BINS = 1 << 16
 _CANDIDATES_PER_RUN = 100_000
 
 _MOST_RUNS = 256
-"""Runs with candidates of a BAM file, and runs with facts: all are open at a time later on."""
+"""Runs of candidates of a BAM file; all are open at a time later on."""
+
+_MOST_FACTS = 64
+"""Results of a BAM file that hold facts alone."""
 
 _BUCKET_BYTES = 8 << 20
 """Bytes of a PAF file that make up one scratch file; about 100,000 reads."""
@@ -169,9 +179,10 @@ class _Spill:
         self._held.append((rows, part.astype(np.uint16)))  # of which numpy's stable sort is fast
         self._held_bytes += rows.nbytes
         if self._held_bytes >= self._memory:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is held."""
         if not self._held:
             return
         rows = np.concatenate([rows for rows, _ in self._held])
@@ -191,8 +202,8 @@ class _Spill:
         return self._written + sum(len(rows) for rows, _ in self._held)
 
     def part(self, number: int) -> np.ndarray:
-        """Return the rows of a part; may be called by several threads after the last ``add``."""
-        self._flush()
+        """Return the rows of a part; several threads may do so after ``flush``."""
+        self.flush()
         pieces = [(int(x[number]), int(x[number + 1])) for x in self._limits]
         rows = np.empty(sum(end - begin for begin, end in pieces), dtype=self.dtype)
         view = rows.view(np.uint8).data
@@ -272,12 +283,12 @@ def iter_bam_results(
     Parameters
     ----------
     path : path-like
-        The file; read twice.
+        The file; read once or twice.
     contigs : Contigs
         The references of the file, in any order.
     scratch : path-like
-        Folder for temporary files: 40 bytes a read, 130 and half a byte a base for each candidate
-        read; it is made, and emptied again.
+        Folder for temporary files: 40 bytes a read, and for each that may become a candidate some
+        200 bytes and two a base; it is made, and emptied again.
     library : int
         Number of the library.
     paired_fr : bool
@@ -340,7 +351,7 @@ def iter_bam_results(
             sorted_rows = _sorted_rows(source, rows.part(part))
             return _join(sorted_rows, contigs.lengths, bound if paired_fr else None)
 
-        rows.part(0)  # writes what is held before threads read
+        rows.flush()
         facts: list[BatchFacts] = []
         joined = in_order(join, range(parts), threads)
         try:
@@ -349,7 +360,7 @@ def iter_bam_results(
                 wanted.add(candidates, candidates["record"] * parts // max(1, records))
                 bins = _rank_bins(candidates["rank"], records)
                 rank_counts += np.bincount(bins, minlength=_RANK_BINS)
-                if number == parts or number % -(-parts // _MOST_RUNS) == 0:
+                if number == parts or number % -(-parts // _MOST_FACTS) == 0:
                     yield BatchResult(run=_no_candidates(library), **vars(_add_facts(facts)))
                     facts.clear()
         finally:
@@ -363,47 +374,51 @@ def iter_bam_results(
         runs = 1 + int(run_of_bin[-1]) if total else 0
         packed = spill("packed", _PACKED, max(1, runs))
         words = spill("words", np.dtype(np.uint32), max(1, runs))
+        missing = spill("missing", _CANDIDATE, parts)
 
         def pack(candidates: np.ndarray, chunk: Records) -> None:
-            record, at = np.unique(candidates["record"], return_inverse=True)
-            text, base_start, quality_start, length = chunk.bases(
-                np.searchsorted(chunk.number, record)
-            )
-            new_words, _, has_n = _cpu.pack_reads(
-                text,
-                base_start[at],
-                quality_start[at],
-                length[at],
-                np.ascontiguousarray(candidates["turn"]),
-                0,  # qualities as BAM has them
-                LOW_QUALITY,
-                HIGH_QUALITY,
-                threads,
-            )
-            new = np.zeros(len(candidates), dtype=_PACKED)
-            for name in ("rank", "end", "distance"):
-                new[name] = candidates[name]
-            new["length"], new["has_n"] = length[at], has_n
+            new, new_words = _pack(candidates, chunk, threads)
             run = run_of_bin[_rank_bins(new["rank"], records)]
             packed.add(new, run)
             words.add(new_words, np.repeat(run, _words_of(new["length"])))
 
-        missing = spill("missing", _CANDIDATE, parts)
-        for candidates, chunk_or_none in _with_records(wanted, kept.records(), records):
-            if chunk_or_none is None:
+        for candidates, holder in _with_records(wanted, kept.records(), records):
+            if holder is None:
                 missing.add(candidates, candidates["record"] * parts // records)
             else:
-                pack(candidates, chunk_or_none)
+                pack(candidates, holder)
         wanted.close()
         kept.close()
         if len(missing):
-            for candidates, chunk_or_none in _with_records(missing, source.records(), records):
-                if chunk_or_none is None:
+            for candidates, holder in _with_records(missing, source.records(), records):
+                if holder is None:
                     raise AlignmentsError(f"{path}: the file changed while it was read; run again")
-                pack(candidates, chunk_or_none)
+                pack(candidates, holder)
         for number in range(runs):
             run = _sorted_run(packed.part(number), words.part(number), library)
             yield BatchResult(run=run, **vars(_NO_FACTS))
+
+
+def _pack(candidates: np.ndarray, chunk: Records, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pack candidates from the records that hold them; give their rows and words."""
+    record, at = np.unique(candidates["record"], return_inverse=True)
+    text, base_start, quality_start, length = chunk.bases(np.searchsorted(chunk.number, record))
+    words, _, has_n = _cpu.pack_reads(
+        text,
+        base_start[at],
+        quality_start[at],
+        length[at],
+        np.ascontiguousarray(candidates["turn"]),
+        0,  # qualities as BAM has them
+        LOW_QUALITY,
+        HIGH_QUALITY,
+        threads,
+    )
+    rows = np.zeros(len(candidates), dtype=_PACKED)
+    for name in ("rank", "end", "distance"):
+        rows[name] = candidates[name]
+    rows["length"], rows["has_n"] = length[at], has_n
+    return rows, words
 
 
 def _with_records(
