@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pysam
 import pytest
 from conftest import shared_data
+from hypothesis import given
+from hypothesis import strategies as st
 from recruit_data import World, decode, make_batch, make_contigs, placement_rows
 from reference_recruit import reverse_complement
 
@@ -225,6 +228,42 @@ def test_file_is_read_once_if_records_tell_of_mates(
     if not shuffled:
         assert in_order(found) == decode(direct.run)
     assert len(read) == (1 if told == "all" else 2)
+
+
+def test_file_that_changes_between_passes_is_refused(
+    world: World, places: Placements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_sam(tmp_path / "x.sam", sam_text(world, sam_records(world, places)))
+    whole = bam.AlignmentsFile.records
+    passes = iter([whole, lambda f: list(whole(f))[:1]])
+    monkeypatch.setattr(bam.AlignmentsFile, "records", lambda f: next(passes)(f))
+    monkeypatch.setattr(bam, "_GROUP", 20_000)
+    with pytest.raises(AlignmentsError, match=r"x\.sam: the file changed while it was read"):
+        results(path, world, tmp_path)
+
+
+@given(
+    pieces=st.lists(st.lists(st.integers(0, 4), max_size=20), max_size=8),
+    memory=st.sampled_from([1, 60, 1000]),
+)
+def test_rows_of_a_part_keep_their_order(pieces: list[list[int]], memory: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        spill = alignments._Spill(
+            Path(folder) / "x", np.dtype([("a", "i8"), ("b", "i4")]), 5, memory
+        )
+        number = 0
+        expected: list[list[int]] = [[] for _ in range(5)]
+        for piece in pieces:
+            rows = np.zeros(len(piece), dtype=spill.dtype)
+            rows["a"] = np.arange(number, number + len(piece))
+            for part in piece:
+                expected[part].append(number)
+                number += 1
+            spill.add(rows, np.array(piece, dtype=np.int64))
+        assert len(spill) == number
+        assert [spill.part(i)["a"].tolist() for i in range(5)] == expected
+        spill.close()
+        assert list(Path(folder).iterdir()) == []
 
 
 def test_order_is_that_of_first_appearance(

@@ -162,6 +162,21 @@ def test_records_are_what_pysam_reads(
     ]
 
 
+@pytest.mark.parametrize("mode", ["w", "wb"])
+def test_alignments_of_more_operations_than_a_record_holds_are_not_used(
+    mode: str, tmp_path: Path
+) -> None:
+    record = pysam.AlignedSegment(HEADER)
+    record.query_name = "long"
+    record.query_sequence = "A" * 70_000
+    record.reference_id, record.reference_start = 2, 0
+    record.cigartuples = [(0, 1), (1, 1)] * 35_000
+    (row,) = rows_of(write(tmp_path / "x", [record], mode))
+    assert (row["contig"], row["length"], row["bits"]) == (-1, 65_535, WHOLE)
+    ((name, bases, quality),) = texts_of(tmp_path / "x")
+    assert (name, bases, quality) == ("long", "A" * 70_000, None)
+
+
 # ---------------------------------------------------------------- blocks
 
 
