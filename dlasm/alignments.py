@@ -1,12 +1,19 @@
-"""Alignments that the user made: BAM, SAM and CRAM through pysam, and PAF with the reads beside it.
+"""Alignments that the user made: BAM, SAM and CRAM, and PAF with the reads beside it.
 
 They give what mapping gives (:mod:`dlasm.recruit`), by the same rules, except that a read's place
 is its primary alignment, if that counts; secondary and supplementary alignments are ignored.
 
-A BAM file of any sort order is read twice. The first pass writes where each read lies, 48 bytes a
-read, to scratch files divided by a hash of the read's name, so that mates meet whatever the order;
-one file at a time gives the candidates. The second pass collects the bases of the candidates. So
-memory grows with the number of reads near contig ends only.
+A BAM file of any sort order is read in bulk (:mod:`dlasm.io.bam`), once as a rule:
+
+1. Where each read lies goes to a scratch file, 40 bytes a read, divided into parts by a hash of the
+   read's name, so that mates meet whatever the order. Records that may become candidates, as far as
+   they themselves tell, are kept in another.
+2. Part by part, reads are joined with their mates, which gives facts and candidates.
+3. Candidates are packed from the records kept. If the file does not tell where mates lie (SAM's
+   RNEXT and PNEXT), some are not there, and the file is read once more.
+4. Packed candidates, divided by their rank in the input, become runs.
+
+So memory does not grow with the number of reads.
 
 PAF holds no sequences and is in any order; it becomes an index on disk, sorted by a hash of the
 read's name, in which batches of reads look up their places.
@@ -14,13 +21,11 @@ read's name, in which batches of reads look up their places.
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pysam
@@ -29,13 +34,14 @@ import dlasm._minimap as _minimap
 import dlasm.kernels._cpu as _cpu
 from dlasm.atomic import whole_file
 from dlasm.errors import AlignmentsError
+from dlasm.io.bam import PAIRED, REVERSE, ROW, WHOLE, AlignmentsFile, Records, in_order, records_of
 from dlasm.io.streams import BlockReader, DamagedStreamError
 from dlasm.params import HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
 from dlasm.recruit import (
     BatchFacts,
     BatchResult,
-    Candidates,
     Placements,
+    add_counts,
     aligned_bases,
     find_candidates,
     is_counted,
@@ -50,23 +56,34 @@ if TYPE_CHECKING:
 
 __all__ = ["PafPlacer", "alignment_warnings", "iter_bam_results", "write_paf_index"]
 
-_PAIRED, _UNMAPPED, _REVERSE, _READ1, _READ2 = 0x1, 0x4, 0x10, 0x40, 0x80
-_NOT_PRIMARY = 0x100 | 0x800  # secondary, supplementary
-_SOFT_CLIP, _HARD_CLIP = 4, 5
+_MATE = np.uint64(3)
+"""Bits of a name's key that tell the mate."""
 
-_CHUNK_RECORDS = 50_000
-"""Records taken from pysam before they become arrays."""
+_MEMORY = 256 << 20
+"""Bytes to use for a BAM file unless the caller says other."""
+
+_PART_BYTES = 4 << 20
+"""Bytes of a BAM file whose reads are joined with their mates at a time; about 50,000 reads."""
+
+_MAX_PARTS = 4096
+"""Most parts of a BAM file: each is read in as many pieces as memory was full."""
+
+_RANK_BINS = 1 << 16
+"""Slices of the input in which candidates are counted, to divide them into runs of equal size."""
+
+_CANDIDATES_PER_RUN = 100_000
+
+_MOST_RUNS = 256
+"""Runs of candidates of a BAM file; all are open at a time later on."""
+
+_MOST_FACTS = 64
+"""Results of a BAM file that hold facts alone."""
 
 _BUCKET_BYTES = 8 << 20
-"""Bytes of a BAM file that make up one scratch file; about 100,000 reads."""
+"""Bytes of a PAF file that make up one scratch file; about 100,000 reads."""
 
 _MAX_FILES = 256
 """Scratch files open at a time; the usual limit of a process is 1024."""
-
-_SCRATCH_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What cannot be the fault of a file that is read."""
-
-_CANDIDATES_PER_RUN = 100_000
 
 
 def _name_keys(
@@ -109,22 +126,142 @@ class _ContigNames:
 
 # ---------------------------------------------------------------- BAM, SAM, CRAM
 
-_ROW = np.dtype(
+_CANDIDATE = np.dtype(
     [
-        ("name", "u8"),  # hash
-        ("record", "i8"),  # number of the record in the file, from 0
-        ("contig", "i4"),  # -1: unmapped
-        ("start", "i4"),
-        ("end", "i4"),
-        ("left", "i4"),  # clipped bases, contig direction
-        ("right", "i4"),
-        ("length", "i4"),  # of the read, hard-clipped bases included
-        ("flag", "u2"),
-        ("mate", "u1"),  # 1 or 2; 0: a single read
-        ("whole", "u1"),  # 1: all bases of the read are in the record
+        ("record", "i8"),
+        ("rank", "i8"),  # of the read in the input
+        ("end", "i8"),
+        ("distance", "i4"),
+        ("turn", "u1"),  # 1: the reverse complement of what the record holds is stored
     ],
     align=True,
 )
+
+_PACKED = np.dtype(
+    [
+        ("rank", "i8"),
+        ("end", "i8"),
+        ("distance", "i4"),
+        ("length", "i4"),
+        ("has_n", "u1"),
+    ],
+    align=True,
+)
+
+
+class _Spill:
+    """Rows on disk, divided into parts; those of a part keep the order in which they were added.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    dtype : numpy.dtype
+        Of a row.
+    parts : int
+        Number of parts, at most 65536.
+    memory : int
+        Bytes of rows to collect before they are sorted by part and written.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype, parts: int, memory: int) -> None:
+        self.dtype = np.dtype(dtype)
+        self.parts = parts
+        self._memory = memory
+        self._held: list[tuple[np.ndarray, np.ndarray]] = []
+        self._held_bytes = 0
+        self._limits: list[np.ndarray] = []  # of each time it was written: first row of each part
+        self._written = 0
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
+
+    def add(self, rows: np.ndarray, part: np.ndarray) -> None:
+        """Add rows; ``part`` tells the part of each."""
+        self._held.append((rows, part.astype(np.uint16)))  # of which numpy's stable sort is fast
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= self._memory:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if not self._held:
+            return
+        rows = np.concatenate([rows for rows, _ in self._held])
+        part = np.concatenate([part for _, part in self._held])
+        self._held.clear()
+        self._held_bytes = 0
+        count = np.bincount(part, minlength=self.parts)
+        if self.parts > 1:
+            rows = rows.take(np.argsort(part, kind="stable"))  # ten times as fast as rows[...]
+        self._limits.append(self._written + np.concatenate([[0], np.cumsum(count)]))
+        self._written += len(rows)
+        view = rows.view(np.uint8).data
+        while view:
+            view = view[self._file.write(view) :]
+
+    def __len__(self) -> int:
+        return self._written + sum(len(rows) for rows, _ in self._held)
+
+    def part(self, number: int) -> np.ndarray:
+        """Return the rows of a part; several threads may do so after ``flush``."""
+        self.flush()
+        pieces = [(int(x[number]), int(x[number + 1])) for x in self._limits]
+        rows = np.empty(sum(end - begin for begin, end in pieces), dtype=self.dtype)
+        view = rows.view(np.uint8).data
+        for begin, end in pieces:
+            at, until = begin * self.dtype.itemsize, end * self.dtype.itemsize
+            while at < until:
+                got = os.preadv(self._file.fileno(), [view[: until - at]], at)
+                if not got:
+                    raise _cut_short(Path(self._file.name))
+                at, view = at + got, view[got:]
+        return rows
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+        Path(self._file.name).unlink(missing_ok=True)
+
+
+class _Kept:
+    """Records that may become candidates, on disk, in the order of the file.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "w+b")  # noqa: SIM115
+        self._pieces: list[tuple[int, int]] = []  # records and bytes of each
+
+    def add(self, records: Records, index: np.ndarray) -> None:
+        """Keep the records of these indices."""
+        if len(index):
+            text = records.copy(index)
+            self._pieces.append((len(index), len(text)))
+            self._file.write(records.number[index].data)
+            self._file.write(text.data)
+
+    def records(self) -> Iterator[Records]:
+        """Read the records, some at a time."""
+        path = Path(self._file.name)
+        self._file.seek(0)
+        for count, size in self._pieces:
+            number = np.fromfile(self._file, dtype=np.int64, count=count)
+            text = np.fromfile(self._file, dtype=np.uint8, count=size)
+            if len(text) < size:
+                raise _cut_short(path)
+            yield records_of(path, text, number)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+        Path(self._file.name).unlink(missing_ok=True)
+
+
+def _cut_short(path: Path) -> AlignmentsError:
+    return AlignmentsError(f"{path}: the scratch file was cut short while in use; run again")
 
 
 def iter_bam_results(
@@ -136,6 +273,7 @@ def iter_bam_results(
     paired_fr: bool = True,
     bound: float,
     threads: int = 1,
+    memory: int = _MEMORY,
 ) -> Iterator[BatchResult]:
     """Read a BAM, SAM or CRAM file, in any order, as one library.
 
@@ -145,11 +283,12 @@ def iter_bam_results(
     Parameters
     ----------
     path : path-like
-        The file; read twice.
+        The file; read once or twice.
     contigs : Contigs
         The references of the file, in any order.
     scratch : path-like
-        Folder for temporary files, about 48 bytes a read; it is made, and emptied again.
+        Folder for temporary files: 40 bytes a read, and for each that may become a candidate some
+        200 bytes and two a base; it is made, and emptied again.
     library : int
         Number of the library.
     paired_fr : bool
@@ -157,7 +296,9 @@ def iter_bam_results(
     bound : float
         Mates are projected over distances below this, bases.
     threads : int
-        Threads that decompress.
+        Threads that decompress and sort. The results do not depend on them.
+    memory : int
+        Bytes to use, about, whatever the number of reads; for each thread some 20 MB more.
 
     Yields
     ------
@@ -174,90 +315,249 @@ def iter_bam_results(
     """
     path, scratch = Path(path), Path(scratch)
     scratch.mkdir(parents=True, exist_ok=True)
+    threads = max(1, threads)
+    source = AlignmentsFile(path, threads)
+    contig = _match_references(path, source.references, source.lengths, contigs).astype(np.int32)
+    if not len(contigs):
+        return
     with ExitStack() as files:
-        source = _BamSource(path, threads)
-        files.callback(source.remove)
-        source.check(contigs, scratch)
-        if not len(contigs):
-            return
-        buckets = _write_rows(source, scratch, files)
+
+        def spill(name: str, dtype: np.dtype, parts: int) -> _Spill:
+            # it is held three times while it is sorted, and two are filled at a time
+            new = _Spill(scratch / f"{name}.bin", dtype, parts, memory // 8)
+            files.callback(new.close)
+            return new
+
+        if source.is_cram:
+            source.reference = scratch / "reference.fa"
+            for suffix in ("fa", "fa.fai"):
+                files.callback((scratch / f"reference.{suffix}").unlink, missing_ok=True)
+            _write_fasta(source.reference, contigs)
+
+        parts = min(_MAX_PARTS, 1 + path.stat().st_size // _PART_BYTES)
+        rows = spill("rows", ROW, parts)
+        kept = _Kept(scratch / "records.bin")
+        files.callback(kept.close)
+        records = 0
+        for chunk in source.records():
+            new, index = chunk.rows(contig, contigs.lengths, bound if paired_fr else 0, threads)
+            rows.add(new, ((new["name"] >> np.uint64(48)) * np.uint64(parts)) >> np.uint64(16))
+            kept.add(chunk, index)
+            records += len(chunk)
+        wanted = spill("candidates", _CANDIDATE, parts)
+        rank_counts = np.zeros(_RANK_BINS, dtype=np.int64)
+
+        def join(part: int) -> tuple[BatchFacts, np.ndarray]:
+            sorted_rows = _sorted_rows(source, rows.part(part))
+            return _join(sorted_rows, contigs.lengths, bound if paired_fr else None)
+
+        rows.flush()
         facts: list[BatchFacts] = []
-        pieces: list[Candidates] = []
-        flags: list[np.ndarray] = []
-        ranks: list[np.ndarray] = []
-        for bucket in buckets:
-            rows = _sorted_rows(source, bucket)
-            mate, rank = _mates_and_ranks(rows)
-            places = _primary_places(rows)
-            counted = select_rows(places, is_counted(places, contigs.lengths))
-            batch_facts = _bam_facts(rows, places, counted, mate, contigs.lengths)
-            found = find_candidates(
-                counted, mate if paired_fr else None, rows["length"], rank, contigs.lengths, bound
-            )
-            whole = rows["whole"][found.read] == 1
-            batch_facts.counts["candidates_without_bases"] = int(np.count_nonzero(~whole))
-            batch_facts.counts["overhanging"] = int(
-                np.count_nonzero(found.distance[whole] == OVERHANG)
-            )
-            batch_facts.counts["projected_within_bound"] = int(
-                np.count_nonzero(found.distance[whole] != OVERHANG)
-            )
-            facts.append(batch_facts)
-            read = found.read[whole]
-            pieces.append(
-                Candidates(
-                    rows["record"][read], found.end[whole], found.distance[whole], found.turn[whole]
-                )
-            )
-            flags.append(rows["flag"][read])
-            ranks.append(rank[read])
-        record = np.concatenate([piece.read for piece in pieces])
-        end = np.concatenate([piece.end for piece in pieces])
-        distance = np.concatenate([piece.distance for piece in pieces])
-        stored_reverse = (np.concatenate(flags) & _REVERSE) != 0
-        turn = np.concatenate([piece.turn for piece in pieces]) ^ stored_reverse
-        rank = np.concatenate(ranks)
+        joined = in_order(join, range(parts), threads)
+        try:
+            for number, (new_facts, candidates) in enumerate(joined, 1):
+                facts.append(new_facts)
+                wanted.add(candidates, candidates["record"] * parts // max(1, records))
+                bins = _rank_bins(candidates["rank"], records)
+                rank_counts += np.bincount(bins, minlength=_RANK_BINS)
+                if number == parts or number % -(-parts // _MOST_FACTS) == 0:
+                    yield BatchResult(run=_no_candidates(library), **vars(_add_facts(facts)))
+                    facts.clear()
+        finally:
+            joined.close()
+        rows.close()
 
         # runs are slices of the candidates by rank, so that read in order they keep the order
-        order = np.argsort(rank, kind="stable")
-        wanted_rank = np.unique(rank)
-        per_run = max(_CANDIDATES_PER_RUN, -(-len(wanted_rank) // _MAX_FILES))
-        run_first = wanted_rank[::per_run]
-        run_of = np.searchsorted(run_first, rank, side="right") - 1
-        texts = _collect_bases(source, scratch, files, record, run_of, len(run_first))
-        limits = np.searchsorted(run_of[order], np.arange(len(run_first) + 1))
-        empty_text = np.empty(0, dtype=np.uint8)
-        for number, (batch_facts_or_none, text_path) in enumerate(zip_longest(facts, texts.paths)):
-            if text_path is None:
-                chosen, text = np.empty(0, dtype=np.int64), empty_text
+        total = int(rank_counts.sum())
+        per_run = max(_CANDIDATES_PER_RUN, -(-total // _MOST_RUNS))
+        run_of_bin = (np.cumsum(rank_counts) - rank_counts) // per_run
+        runs = 1 + int(run_of_bin[-1]) if total else 0
+        packed = spill("packed", _PACKED, max(1, runs))
+        words = spill("words", np.dtype(np.uint32), max(1, runs))
+        missing = spill("missing", _CANDIDATE, parts)
+
+        def pack(candidates: np.ndarray, chunk: Records) -> None:
+            new, new_words = _pack(candidates, chunk, threads)
+            run = run_of_bin[_rank_bins(new["rank"], records)]
+            packed.add(new, run)
+            words.add(new_words, np.repeat(run, _words_of(new["length"])))
+
+        for candidates, holder in _with_records(wanted, kept.records(), records):
+            if holder is None:
+                missing.add(candidates, candidates["record"] * parts // records)
             else:
-                chosen = order[limits[number] : limits[number + 1]]
-                chosen = chosen[np.lexsort((rank[chosen], end[chosen]))]
-                text = np.fromfile(text_path, dtype=np.uint8)
-                text_path.unlink()
-            at = np.searchsorted(texts.record, record[chosen])
-            words, word_offset, has_n = _cpu.pack_reads(
-                text,
-                texts.base_start[at],
-                texts.quality_start[at],
-                texts.length[at],
-                np.ascontiguousarray(turn[chosen], dtype=np.uint8),
-                0,  # qualities as BAM has them
-                LOW_QUALITY,
-                HIGH_QUALITY,
-                threads,
-            )
-            run = CandidateRun(
-                end=end[chosen],
-                distance=distance[chosen],
-                length=texts.length[at],
-                has_n=has_n,
-                word_offset=word_offset,
-                words=words,
-                library=library,
-            )
-            here = _NO_FACTS if batch_facts_or_none is None else batch_facts_or_none
-            yield BatchResult(run=run, **vars(here))
+                pack(candidates, holder)
+        wanted.close()
+        kept.close()
+        if len(missing):
+            for candidates, holder in _with_records(missing, source.records(), records):
+                if holder is None:
+                    raise AlignmentsError(f"{path}: the file changed while it was read; run again")
+                pack(candidates, holder)
+        for number in range(runs):
+            run = _sorted_run(packed.part(number), words.part(number), library)
+            yield BatchResult(run=run, **vars(_NO_FACTS))
+
+
+def _pack(candidates: np.ndarray, chunk: Records, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pack candidates from the records that hold them; give their rows and words."""
+    record, at = np.unique(candidates["record"], return_inverse=True)
+    text, base_start, quality_start, length = chunk.bases(np.searchsorted(chunk.number, record))
+    words, _, has_n = _cpu.pack_reads(
+        text,
+        base_start[at],
+        quality_start[at],
+        length[at],
+        np.ascontiguousarray(candidates["turn"]),
+        0,  # qualities as BAM has them
+        LOW_QUALITY,
+        HIGH_QUALITY,
+        threads,
+    )
+    rows = np.zeros(len(candidates), dtype=_PACKED)
+    for name in ("rank", "end", "distance"):
+        rows[name] = candidates[name]
+    rows["length"], rows["has_n"] = length[at], has_n
+    return rows, words
+
+
+def _with_records(
+    wanted: _Spill, chunks: Iterable[Records], records: int
+) -> Iterator[tuple[np.ndarray, Records | None]]:
+    """Give candidates with the records that hold them, or None if no chunk does."""
+    waiting = np.empty(0, dtype=_CANDIDATE)
+    part = 0
+    left = len(wanted)
+    for chunk in chunks if left else ():
+        end = int(chunk.number[-1]) + 1
+        while part < wanted.parts and part * records < end * wanted.parts:
+            waiting = np.concatenate([waiting, wanted.part(part)])
+            waiting = waiting[np.lexsort((waiting["end"], waiting["record"]))]
+            part += 1
+        here, waiting = np.split(waiting, [np.searchsorted(waiting["record"], end)])
+        at = np.searchsorted(chunk.number, here["record"])
+        found = chunk.number[at] == here["record"]
+        if found.any():
+            yield here[found], chunk
+        if not found.all():
+            yield here[~found], None
+        left -= len(here)
+        if not left:
+            return
+    if len(waiting):
+        yield waiting, None
+    for rest in range(part, wanted.parts):
+        yield wanted.part(rest), None
+
+
+def _sorted_rows(source: AlignmentsFile, rows: np.ndarray) -> np.ndarray:
+    """Sort rows by name, then mate."""
+    rows = rows.take(np.argsort(rows["name"]))
+    name = rows["name"]
+    twice = np.flatnonzero((name[1:] == name[:-1]) & ((name[1:] & _MATE) > 0))
+    if len(twice):
+        one, two = np.sort(rows["record"][name == name[twice[0]]])[:2]
+        raise AlignmentsError(
+            f"{source.path}: records {one + 1} and {two + 1} are both primary alignments "
+            f"of read {name[twice[0]] & _MATE} of '{_name_of(source, one)}'; "
+            "if several files were merged, give each by itself"
+        )
+    return rows
+
+
+def _name_of(source: AlignmentsFile, record: int) -> str:
+    """Return the name of a record, for messages."""
+    for chunk in source.records():
+        if record <= chunk.number[-1]:
+            return chunk.name(record - int(chunk.number[0]))
+    return "?"
+
+
+def _join(
+    rows: np.ndarray, contig_lengths: np.ndarray, bound: float | None
+) -> tuple[BatchFacts, np.ndarray]:
+    """Return facts and candidates of reads whose mates are all here, sorted by name."""
+    mate, rank = _mates_and_ranks(rows)
+    places = _primary_places(rows)
+    counted = select_rows(places, is_counted(places, contig_lengths))
+    facts = _bam_facts(rows, places, counted, mate, contig_lengths)
+    found = find_candidates(
+        counted,
+        None if bound is None else mate,
+        rows["length"],
+        rank,
+        contig_lengths,
+        0 if bound is None else bound,
+    )
+    bits = rows["bits"][found.read]
+    whole = (bits & WHOLE) != 0
+    read = found.read[whole]
+    candidates = np.zeros(len(read), dtype=_CANDIDATE)
+    candidates["record"], candidates["rank"] = rows["record"][read], rank[read]
+    candidates["end"], candidates["distance"] = found.end[whole], found.distance[whole]
+    candidates["turn"] = found.turn[whole] ^ ((bits[whole] & REVERSE) != 0)
+    overhanging = int(np.count_nonzero(candidates["distance"] == OVERHANG))
+    facts.counts["candidates_without_bases"] = len(found.read) - len(read)
+    facts.counts["overhanging"] = overhanging
+    facts.counts["projected_within_bound"] = len(read) - overhanging
+    return facts, candidates
+
+
+def _mates_and_ranks(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each row's mate, or -1, and each row's rank in the input."""
+    name = rows["name"]
+    first = np.flatnonzero((name[1:] ^ name[:-1]) == _MATE)  # only 1 and 2 differ in both bits
+    other = np.full(len(rows), -1, dtype=np.int64)
+    other[first], other[first + 1] = first + 1, first
+    appeared = rows["record"].copy()
+    appeared[first] = appeared[first + 1] = np.minimum(appeared[first], appeared[first + 1])
+    return other, 2 * appeared + ((name & _MATE) == 2)
+
+
+def _primary_places(rows: np.ndarray) -> Placements:
+    """Return the places of mapped reads that take part."""
+    read = np.flatnonzero((rows["contig"] >= 0) & (rows["length"] >= MIN_READ_LENGTH))
+    mapped = rows.take(read)
+    return Placements(
+        read=read,
+        contig=mapped["contig"].astype(np.int64),
+        contig_start=mapped["start"].astype(np.int64),
+        contig_end=mapped["end"].astype(np.int64),
+        left=np.ascontiguousarray(mapped["left"]),
+        right=np.ascontiguousarray(mapped["right"]),
+        reverse=((mapped["bits"] & REVERSE) != 0).astype(np.uint8),
+        score=np.zeros(len(mapped), dtype=np.int32),
+    )
+
+
+def _bam_facts(
+    rows: np.ndarray,
+    places: Placements,
+    counted: Placements,
+    mate: np.ndarray,
+    contig_lengths: np.ndarray,
+) -> BatchFacts:
+    """Return the facts of reads whose mates are all here."""
+    inserts, insert_contig_length, orientations = pair_facts(
+        counted, mate, contig_lengths, len(rows)
+    )
+    contig, bases = aligned_bases(places)
+    paired = ((rows["bits"] & PAIRED) != 0) & ((rows["name"] & _MATE) > 0)
+    return BatchFacts(
+        inserts=inserts,
+        insert_contig_length=insert_contig_length,
+        orientations=orientations,
+        aligned_contig=contig,
+        aligned_bases=bases,
+        counts={
+            "reads": len(rows),
+            "reads_too_short": int(np.count_nonzero(rows["length"] < MIN_READ_LENGTH)),
+            "reads_placed": len(places.read),
+            "reads_counted": len(counted.read),
+            "reads_paired": int(np.count_nonzero(mate >= 0)),
+            "mates_missing": int(np.count_nonzero(paired & (mate < 0))),
+        },
+    )
 
 
 _NO_FACTS = BatchFacts(
@@ -268,6 +568,60 @@ _NO_FACTS = BatchFacts(
     aligned_bases=np.empty(0, np.int64),
     counts={},
 )
+
+
+def _add_facts(facts: Sequence[BatchFacts]) -> BatchFacts:
+    """Return the facts of several batches together."""
+    counts: dict[str, int] = {}
+    for each in facts:
+        add_counts(counts, each.counts)
+    contig, which = np.unique(
+        np.concatenate([each.aligned_contig for each in facts]), return_inverse=True
+    )
+    bases = np.zeros(len(contig), dtype=np.int64)
+    np.add.at(bases, which, np.concatenate([each.aligned_bases for each in facts]))
+    return BatchFacts(
+        inserts=np.concatenate([each.inserts for each in facts]),
+        insert_contig_length=np.concatenate([each.insert_contig_length for each in facts]),
+        orientations=np.sum([each.orientations for each in facts], axis=0),
+        aligned_contig=contig,
+        aligned_bases=bases,
+        counts=counts,
+    )
+
+
+def _rank_bins(rank: np.ndarray, records: int) -> np.ndarray:
+    """Return which of equally wide slices each rank is in."""
+    return rank * _RANK_BINS // max(1, 2 * records)
+
+
+def _words_of(length: np.ndarray) -> np.ndarray:
+    """Return how many words a read of this many bases is packed in."""
+    return 2 * (-(-length.astype(np.int64) // 16))
+
+
+def _sorted_run(rows: np.ndarray, words: np.ndarray, library: int) -> CandidateRun:
+    """Make a run of packed candidates."""
+    order = np.lexsort((rows["rank"], rows["end"]))
+    count = _words_of(rows["length"])
+    start = (np.cumsum(count) - count)[order]
+    rows, count = rows[order], count[order]
+    word_offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
+    within = np.arange(len(words), dtype=np.int64) - np.repeat(word_offset[:-1], count)
+    return CandidateRun(
+        end=np.ascontiguousarray(rows["end"]),
+        distance=np.ascontiguousarray(rows["distance"]),
+        length=np.ascontiguousarray(rows["length"]),
+        has_n=np.ascontiguousarray(rows["has_n"]),
+        word_offset=word_offset,
+        words=words[np.repeat(start, count) + within],
+        library=library,
+    )
+
+
+def _no_candidates(library: int) -> CandidateRun:
+    """Return a run that holds nothing."""
+    return _sorted_run(np.empty(0, dtype=_PACKED), np.empty(0, dtype=np.uint32), library)
 
 
 def alignment_warnings(counts: dict[str, int], name: str) -> list[str]:
@@ -293,99 +647,6 @@ def alignment_warnings(counts: dict[str, int], name: str) -> list[str]:
             "(SEQ is * or hard-clipped) and were left out"
         )
     return warnings
-
-
-class _BamSource:
-    """A BAM, SAM or CRAM file that is read record by record, more than once."""
-
-    def __init__(self, path: Path, threads: int) -> None:
-        self.path = path
-        self.threads = max(1, threads)
-        self.reference: Path | None = None
-        self.contig = np.empty(0, dtype=np.int64)
-
-    def check(self, contigs: Contigs, scratch: Path) -> None:
-        """Find the contig of each reference; for CRAM write the contigs as it needs them."""
-        if self.path.is_dir():
-            raise AlignmentsError(f"{self.path}: is a folder, not a BAM, SAM or CRAM file")
-        if self.path.exists() and not self.path.is_file():
-            raise AlignmentsError(
-                f"{self.path}: is a pipe or device, and alignments are read twice; write them to a "
-                "file first"
-            )
-        try:
-            with open(self.path, "rb") as stream:
-                is_cram = stream.read(4) == b"CRAM"
-        except OSError as error:
-            raise AlignmentsError(f"{self.path}: cannot be read: {error.strerror}") from error
-        if is_cram:
-            self.reference = scratch / "reference.fa"
-            _write_fasta(self.reference, contigs)
-        with self.records() as alignments:
-            self.contig = _match_references(
-                self.path, alignments.references, alignments.lengths, contigs
-            )
-
-    def open(self) -> Any:
-        """Open the file at its first record."""
-        verbosity = pysam.set_verbosity(0)  # the error says it all
-        try:
-            return pysam.AlignmentFile(
-                str(self.path),
-                "r",
-                check_sq=False,
-                threads=self.threads,
-                reference_filename=None if self.reference is None else str(self.reference),
-            )
-        except (OSError, ValueError) as error:
-            raise AlignmentsError(
-                f"{self.path}: cannot be read as BAM, SAM or CRAM: {error}; "
-                "if it is truncated, make it again"
-            ) from error
-        finally:
-            pysam.set_verbosity(verbosity)
-
-    @contextmanager
-    def records(self) -> Iterator[Any]:
-        """Open the file for a ``with`` block; closing it hides no error of the block."""
-        alignments = self.open()
-        verbosity = pysam.set_verbosity(0)  # the error says it all
-        try:
-            try:
-                yield alignments
-            except BaseException:
-                with suppress(OSError, ValueError):  # says again that the file is damaged
-                    alignments.close()
-                raise
-            try:
-                alignments.close()
-            except (OSError, ValueError) as error:
-                raise AlignmentsError(
-                    f"{self.path}: {error}; the file is truncated or malformed, make it again"
-                ) from error
-        finally:
-            pysam.set_verbosity(verbosity)
-
-    def failed(self, record: int, error: Exception) -> AlignmentsError:
-        """Return the error for a record that cannot be read."""
-        return AlignmentsError(
-            f"{self.path}: after {record} records: {error}; the file is truncated or malformed, "
-            "make it again"
-        )
-
-    def name_of(self, record: int) -> str:
-        """Return the name of a record, for messages."""
-        with self.records() as alignments:
-            for number, alignment in enumerate(alignments):
-                if number == record:
-                    return str(alignment.query_name)
-        return "?"
-
-    def remove(self) -> None:
-        """Remove the temporary reference."""
-        if self.reference is not None:
-            self.reference.unlink(missing_ok=True)
-            self.reference.with_name(f"{self.reference.name}.fai").unlink(missing_ok=True)
 
 
 def _write_fasta(path: Path, contigs: Contigs) -> None:
@@ -430,249 +691,6 @@ def _match_references(
             f"bases), is not among the {len(names)} references; {remedy}"
         )
     return contig
-
-
-def _write_rows(source: _BamSource, scratch: Path, files: ExitStack) -> list[Path]:
-    """First pass: where each primary record lies, in scratch files by the hash of its name."""
-    count = min(_MAX_FILES, 1 + source.path.stat().st_size // _BUCKET_BYTES)
-    paths = [scratch / f"rows_{i}.bin" for i in range(count)]
-    for path in paths:
-        files.callback(path.unlink, missing_ok=True)
-    with ExitStack() as open_files:
-        outputs = [open_files.enter_context(open(path, "wb")) for path in paths]
-        for rows in _iter_rows(source):
-            if count == 1:
-                rows.tofile(outputs[0])
-                continue
-            bucket = (rows["name"] >> np.uint64(32)) % np.uint64(count)
-            order = np.argsort(bucket, kind="stable")
-            limits = np.searchsorted(bucket[order], np.arange(count + 1, dtype=np.uint64))
-            for i, output in enumerate(outputs):
-                rows[order[limits[i] : limits[i + 1]]].tofile(output)
-    return paths
-
-
-def _iter_rows(source: _BamSource) -> Iterator[np.ndarray]:
-    """Rows of the primary records, some at a time."""
-    names: list[str] = []
-    values: list[tuple[int, ...]] = []
-    record = -1
-    with source.records() as alignments:
-        try:
-            for alignment in alignments:
-                record += 1
-                flag = alignment.flag
-                if flag & _NOT_PRIMARY:
-                    continue
-                names.append(alignment.query_name or "*")
-                length = alignment.query_length
-                cigar = None if flag & _UNMAPPED else alignment.cigartuples
-                if not cigar:
-                    values.append((record, -1, 0, 0, 0, 0, length, flag, 0, length > 0))
-                else:
-                    left = right = hard = 0
-                    operation, size = cigar[0]
-                    if operation >= _SOFT_CLIP:
-                        left, right, hard = _clips(cigar)
-                    else:
-                        operation, size = cigar[-1]
-                        if operation == _SOFT_CLIP:
-                            right = size
-                        elif operation == _HARD_CLIP:
-                            left, right, hard = _clips(cigar)
-                    if not length or hard:
-                        values.append(
-                            (record, alignment.reference_id, alignment.reference_start,
-                             alignment.reference_end, left, right, alignment.infer_read_length(),
-                             flag, 0, 0)
-                        )  # fmt: skip
-                    else:
-                        values.append(
-                            (record, alignment.reference_id, alignment.reference_start,
-                             alignment.reference_end, left, right, length, flag, 0, 1)
-                        )  # fmt: skip
-                if len(values) == _CHUNK_RECORDS:
-                    yield _rows_of(source, names, values)
-                    names.clear()
-                    values.clear()
-        except (OSError, ValueError) as error:
-            raise source.failed(record + 1, error) from error
-    if values:
-        yield _rows_of(source, names, values)
-
-
-def _clips(cigar: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
-    """Bases clipped on the left, on the right, and hard-clipped ones."""
-    left = right = hard = 0
-    inside = False
-    for operation, size in cigar:
-        if operation in (_SOFT_CLIP, _HARD_CLIP):
-            if inside:
-                right += size
-            else:
-                left += size
-            if operation == _HARD_CLIP:
-                hard += size
-        else:
-            inside = True
-    return left, right, hard
-
-
-def _rows_of(
-    source: _BamSource, names: Sequence[str], values: Sequence[tuple[int, ...]]
-) -> np.ndarray:
-    """Make rows of what was read."""
-    table = np.array(values, dtype=np.int64)
-    rows = np.zeros(len(table), dtype=_ROW)
-    columns = ("record", "contig", "start", "end", "left", "right", "length", "flag", "mate",
-               "whole")  # fmt: skip
-    for i, column in enumerate(columns):
-        rows[column] = table[:, i]
-    mapped = rows["contig"] >= 0
-    rows["contig"][mapped] = source.contig[rows["contig"][mapped]]
-    rows["name"], digit = _keys_of_strings(names)
-    first, second = (rows["flag"] & _READ1) != 0, (rows["flag"] & _READ2) != 0
-    by_flag = ((rows["flag"] & _PAIRED) != 0) & (first != second)
-    rows["mate"] = np.where(by_flag, np.where(first, 1, 2), digit)
-    return rows
-
-
-def _sorted_rows(source: _BamSource, bucket: Path) -> np.ndarray:
-    """Load a scratch file, remove it, and sort its rows by name, then mate."""
-    rows = np.fromfile(bucket, dtype=_ROW)
-    bucket.unlink()
-    rows = rows[np.lexsort((rows["record"], rows["mate"], rows["name"]))]
-    twice = np.flatnonzero(
-        (rows["name"][1:] == rows["name"][:-1])
-        & (rows["mate"][1:] == rows["mate"][:-1])
-        & (rows["mate"][1:] > 0)
-    )
-    if len(twice):
-        pair = rows["record"][twice[0] : twice[0] + 2]
-        raise AlignmentsError(
-            f"{source.path}: records {pair[0] + 1} and {pair[1] + 1} are both primary alignments "
-            f"of read {rows['mate'][twice[0]]} of '{source.name_of(int(pair[0]))}'; "
-            "if several files were merged, give each by itself"
-        )
-    return rows
-
-
-def _mates_and_ranks(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of each row's mate, or -1, and each row's rank in the input."""
-    name, mate = rows["name"], rows["mate"]
-    first = np.flatnonzero((name[1:] == name[:-1]) & (mate[:-1] == 1) & (mate[1:] == 2))
-    other = np.full(len(rows), -1, dtype=np.int64)
-    other[first], other[first + 1] = first + 1, first
-    appeared = rows["record"].copy()
-    appeared[first] = appeared[first + 1] = np.minimum(appeared[first], appeared[first + 1])
-    return other, 2 * appeared + (mate == 2)
-
-
-def _primary_places(rows: np.ndarray) -> Placements:
-    """Return the places of mapped reads that take part."""
-    read = np.flatnonzero((rows["contig"] >= 0) & (rows["length"] >= MIN_READ_LENGTH))
-    mapped = rows[read]
-    return Placements(
-        read=read,
-        contig=mapped["contig"].astype(np.int64),
-        contig_start=mapped["start"].astype(np.int64),
-        contig_end=mapped["end"].astype(np.int64),
-        left=np.ascontiguousarray(mapped["left"]),
-        right=np.ascontiguousarray(mapped["right"]),
-        reverse=((mapped["flag"] & _REVERSE) != 0).astype(np.uint8),
-        score=np.zeros(len(mapped), dtype=np.int32),
-    )
-
-
-def _bam_facts(
-    rows: np.ndarray,
-    places: Placements,
-    counted: Placements,
-    mate: np.ndarray,
-    contig_lengths: np.ndarray,
-) -> BatchFacts:
-    """Return the facts of the reads in one scratch file."""
-    inserts, insert_contig_length, orientations = pair_facts(
-        counted, mate, contig_lengths, len(rows)
-    )
-    contig, bases = aligned_bases(places)
-    paired = ((rows["flag"] & _PAIRED) != 0) & (rows["mate"] > 0)
-    return BatchFacts(
-        inserts=inserts,
-        insert_contig_length=insert_contig_length,
-        orientations=orientations,
-        aligned_contig=contig,
-        aligned_bases=bases,
-        counts={
-            "reads": len(rows),
-            "reads_too_short": int(np.count_nonzero(rows["length"] < MIN_READ_LENGTH)),
-            "reads_placed": len(places.read),
-            "reads_counted": len(counted.read),
-            "reads_paired": int(np.count_nonzero(mate >= 0)),
-            "mates_missing": int(np.count_nonzero(paired & (mate < 0))),
-        },
-    )
-
-
-class _Texts:
-    """Bases and qualities of wanted records: a file per run, and where each record is in it."""
-
-    def __init__(self, record: np.ndarray, paths: list[Path]) -> None:
-        self.record = record
-        self.paths = paths
-        self.base_start = np.zeros(len(record), dtype=np.int64)
-        self.quality_start = np.full(len(record), -1, dtype=np.int64)
-        self.length = np.zeros(len(record), dtype=np.int32)
-
-
-def _collect_bases(
-    source: _BamSource,
-    scratch: Path,
-    files: ExitStack,
-    record: np.ndarray,
-    run_of: np.ndarray,
-    runs: int,
-) -> _Texts:
-    """Second pass: write the bases and qualities of the candidates, divided by run."""
-    wanted, row = np.unique(record, return_index=True)
-    texts = _Texts(wanted, [scratch / f"bases_{i}.bin" for i in range(runs)])
-    for path in texts.paths:
-        files.callback(path.unlink, missing_ok=True)
-    if not len(wanted):
-        return texts
-    filled = [0] * runs
-    records, run_of_wanted = wanted.tolist(), run_of[row].tolist()
-    at, target = 0, records[0]
-    number = -1
-    with ExitStack() as open_files:
-        outputs: list[IO[bytes]] = [
-            open_files.enter_context(open(path, "wb")) for path in texts.paths
-        ]
-        alignments = open_files.enter_context(source.records())
-        try:
-            for number, alignment in enumerate(alignments):
-                if number != target:
-                    continue
-                run = run_of_wanted[at]
-                bases = alignment.query_sequence.encode()
-                qualities = alignment.query_qualities
-                texts.base_start[at] = filled[run]
-                texts.length[at] = len(bases)
-                filled[run] += outputs[run].write(bases)
-                if qualities is not None:
-                    texts.quality_start[at] = filled[run]
-                    filled[run] += outputs[run].write(qualities.tobytes())
-                at += 1
-                if at == len(records):
-                    break
-                target = records[at]
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in _SCRATCH_ERRORS:
-                raise  # of the scratch files
-            raise source.failed(number + 1, error) from error
-    if at < len(records):
-        raise AlignmentsError(f"{source.path}: the file changed while it was read; run again")
-    return texts
 
 
 # ---------------------------------------------------------------- PAF

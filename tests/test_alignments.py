@@ -5,18 +5,22 @@ from __future__ import annotations
 import gzip
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pysam
 import pytest
 from conftest import shared_data
+from hypothesis import given
+from hypothesis import strategies as st
 from recruit_data import World, decode, make_batch, make_contigs, placement_rows
 from reference_recruit import reverse_complement
 
 from dlasm import alignments
 from dlasm.alignments import PafPlacer, alignment_warnings, iter_bam_results, write_paf_index
 from dlasm.errors import AlignmentsError
+from dlasm.io import bam
 from dlasm.io.fasta import read_contigs
 from dlasm.io.fastq import Library, ReadCounts, iter_batches
 from dlasm.recruit import (
@@ -82,6 +86,23 @@ def sam_text(world: World, records: list[str]) -> str:
     return "\n".join(["@HD\tVN:1.6", *header, *records, ""])
 
 
+def telling_of_mates(records: list[str]) -> list[str]:
+    """Records as aligners write them: each says where the primary record of its mate lies."""
+    place = {}
+    for record in records:
+        name, flag, contig, start = record.split("\t")[:4]
+        if not int(flag) & 0x900:
+            place[name, int(flag) & 0xC0] = (int(flag), contig, start)
+    told = []
+    for record in records:
+        fields = record.split("\t")
+        flag, contig, start = place[fields[0], ~int(fields[1]) & 0xC0]
+        fields[1] = str(int(fields[1]) | (flag & 0x4) << 1 | (flag & 0x10) << 1)
+        fields[6:8] = [contig, start]
+        told.append("\t".join(fields))
+    return told
+
+
 def results(path: Path, world: World, tmp_path: Path, **options) -> list[BatchResult]:
     options.setdefault("bound", 500)
     found = list(iter_bam_results(path, world.contigs, scratch=tmp_path / "scratch", **options))
@@ -107,7 +128,10 @@ def write_sam(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["sam", "bam", "cram", "by_name", "by_coordinate", "shuffled"])
+@pytest.mark.parametrize(
+    "form",
+    ["sam", "sam_gz", "bam", "bam_plain", "cram", "by_name", "by_coordinate", "shuffled"],
+)
 def test_any_order_and_format_gives_the_same(
     form: str, world: World, places: Placements, direct: BatchResult, tmp_path: Path
 ) -> None:
@@ -115,9 +139,15 @@ def test_any_order_and_format_gives_the_same(
     if form == "shuffled":
         np.random.default_rng(1).shuffle(records)
     path = write_sam(tmp_path / "x.sam", sam_text(world, records))
-    if form in ("bam", "shuffled"):
+    if form in ("bam", "bam_plain", "shuffled"):
         pysam.samtools.view("-b", "-o", str(tmp_path / "x.bam"), str(path), catch_stdout=False)
         path = tmp_path / "x.bam"
+    if form == "bam_plain":
+        path.write_bytes(gzip.decompress(path.read_bytes()))
+    elif form == "sam_gz":
+        data = path.read_bytes()
+        path = tmp_path / "x.sam.gz"
+        path.write_bytes(gzip.compress(data))
     elif form == "cram":
         fasta = tmp_path / "c.fa"
         fasta.write_text(
@@ -135,7 +165,7 @@ def test_any_order_and_format_gives_the_same(
     found = results(path, world, tmp_path, library=4)
     candidates = in_order(found)
     assert sorted(candidates) == sorted(decode(direct.run))
-    if form in ("sam", "bam", "cram"):  # in the order of the reads
+    if form not in ("by_name", "by_coordinate", "shuffled"):  # in the order of the reads
         assert candidates == decode(direct.run)
     assert {result.run.library for result in found} == {4}
     ours, theirs = (summarise_library(x, paired=True) for x in (found, [direct]))
@@ -157,13 +187,83 @@ def test_many_scratch_files_and_runs_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = write_sam(tmp_path / "x.sam", sam_text(world, sam_records(world, places)))
-    monkeypatch.setattr(alignments, "_BUCKET_BYTES", 40_000)
+    monkeypatch.setattr(alignments, "_PART_BYTES", 40_000)
     monkeypatch.setattr(alignments, "_CANDIDATES_PER_RUN", 37)
-    monkeypatch.setattr(alignments, "_CHUNK_RECORDS", 100)
-    found = results(path, world, tmp_path)
+    monkeypatch.setattr(bam, "_GROUP", 10_000)
+    found = results(path, world, tmp_path, memory=20_000, threads=3)
     assert len(found) > 8
     assert in_order(found) == decode(direct.run)
     assert summarise_library(found, paired=True).insert.pairs > 0
+
+
+@pytest.mark.parametrize("told", ["all", "half", "wrong", "nothing"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_file_is_read_once_if_records_tell_of_mates(
+    told: str,
+    shuffled: bool,
+    world: World,
+    places: Placements,
+    direct: BatchResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = sam_records(world, places)
+    telling = telling_of_mates(plain)
+    records = {
+        "all": telling,
+        "half": [*telling[: len(plain) // 2], *plain[len(plain) // 2 :]],
+        "wrong": ["\t".join([*r.split("\t")[:6], "contig4", "1900", *r.split("\t")[8:]])
+                  for r in telling],
+        "nothing": plain,
+    }[told]  # fmt: skip
+    if shuffled:
+        np.random.default_rng(3).shuffle(records)
+    read = []
+    whole = bam.AlignmentsFile.records
+    monkeypatch.setattr(bam.AlignmentsFile, "records", lambda f: read.append(f) or whole(f))
+    monkeypatch.setattr(bam, "_GROUP", 20_000)
+    monkeypatch.setattr(alignments, "_PART_BYTES", 40_000)
+    found = results(write_sam(tmp_path / "x.sam", sam_text(world, records)), world, tmp_path)
+    assert sorted(in_order(found)) == sorted(decode(direct.run))
+    if not shuffled:
+        assert in_order(found) == decode(direct.run)
+    assert len(read) == (1 if told == "all" else 2)
+
+
+def test_file_that_changes_between_passes_is_refused(
+    world: World, places: Placements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_sam(tmp_path / "x.sam", sam_text(world, sam_records(world, places)))
+    whole = bam.AlignmentsFile.records
+    passes = iter([whole, lambda f: list(whole(f))[:1]])
+    monkeypatch.setattr(bam.AlignmentsFile, "records", lambda f: next(passes)(f))
+    monkeypatch.setattr(bam, "_GROUP", 20_000)
+    with pytest.raises(AlignmentsError, match=r"x\.sam: the file changed while it was read"):
+        results(path, world, tmp_path)
+
+
+@given(
+    pieces=st.lists(st.lists(st.integers(0, 4), max_size=20), max_size=8),
+    memory=st.sampled_from([1, 60, 1000]),
+)
+def test_rows_of_a_part_keep_their_order(pieces: list[list[int]], memory: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        spill = alignments._Spill(
+            Path(folder) / "x", np.dtype([("a", "i8"), ("b", "i4")]), 5, memory
+        )
+        number = 0
+        expected: list[list[int]] = [[] for _ in range(5)]
+        for piece in pieces:
+            rows = np.zeros(len(piece), dtype=spill.dtype)
+            rows["a"] = np.arange(number, number + len(piece))
+            for part in piece:
+                expected[part].append(number)
+                number += 1
+            spill.add(rows, np.array(piece, dtype=np.int64))
+        assert len(spill) == number
+        assert [spill.part(i)["a"].tolist() for i in range(5)] == expected
+        spill.close()
+        assert list(Path(folder).iterdir()) == []
 
 
 def test_order_is_that_of_first_appearance(
@@ -363,7 +463,9 @@ def test_damaged_files_are_refused(world: World, places: Placements, tmp_path: P
             results(sam, world, tmp_path)
     other = tmp_path / "contigs.fa"
     other.write_text(">a\nACGT\n")
-    for path in (other, tmp_path, tmp_path / "missing.bam"):
+    no_blocks = tmp_path / "y.bam"
+    no_blocks.write_bytes(gzip.compress(gzip.decompress(whole)))
+    for path in (other, no_blocks, tmp_path, tmp_path / "missing.bam"):
         with pytest.raises(AlignmentsError, match=str(path)):
             results(path, world, tmp_path)
 
