@@ -19,8 +19,8 @@ from dlasm.alignments import PafPlacer, alignment_warnings, iter_bam_results, wr
 from dlasm.errors import AlignmentsError
 from dlasm.io.fasta import read_contigs
 from dlasm.io.fastq import Library, ReadCounts, iter_batches
+from dlasm.mapping import Aligner
 from dlasm.recruit import (
-    Aligner,
     BatchResult,
     Placements,
     _best_rows,
