@@ -859,7 +859,7 @@ def _paf_rows(
 
 
 class PafPlacer:
-    """Places of reads from a PAF file; in the place of :class:`dlasm.recruit.Aligner`.
+    """Places of reads from a PAF file; in the place of :class:`dlasm.mapping.Aligner`.
 
     Mates are told apart by ``/1`` and ``/2`` at the end of the names in PAF, or by whatever else
     makes the two names differ (``_1``, ``_2``). minimap2 writes names as they are in the reads, so

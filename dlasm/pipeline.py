@@ -84,7 +84,8 @@ if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
-    from dlasm.recruit import Aligner, BatchFacts, BatchResult, LibrarySummary
+    from dlasm.mapping import Aligner
+    from dlasm.recruit import BatchFacts, BatchResult, LibrarySummary
     from dlasm.store import Results
 
 __all__ = ["Run", "extend", "open_run", "parse_insert", "summary_rows"]

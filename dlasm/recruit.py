@@ -1,9 +1,9 @@
 """Which reads belong to which contig end.
 
-Reads are mapped to the contigs, one place is chosen for each, and those that hang over a contig
-end, or whose mate lies near one, become candidates of that end. All of it works on flat arrays, a
-batch of reads at a time; a batch gives one run of candidates (:mod:`dlasm.runs`) and a few facts
-(insert sizes, orientations, aligned bases) that are needed when all batches are there.
+Reads are mapped to the contigs (:mod:`dlasm.mapping`), one place is chosen for each, and those that
+hang over a contig end, or whose mate lies near one, become candidates of that end. All of it works
+on flat arrays, a batch of reads at a time; a batch gives one run of candidates (:mod:`dlasm.runs`)
+and a few facts (insert sizes, orientations, aligned bases) for when all batches are there.
 
 The rules, for an alignment to a contig of length L that covers ``[start, end)`` of it and leaves
 ``left`` and ``right`` bases of the read unaligned, in contig direction, clips included:
@@ -36,10 +36,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import mappy
 import numpy as np
 
-import dlasm._minimap as _minimap
 import dlasm.kernels._cpu as _cpu
 from dlasm.atomic import whole_file
 from dlasm.errors import DlasmError, StoreError
@@ -47,12 +45,10 @@ from dlasm.params import DEFAULT_INSERT, HIGH_QUALITY, LOW_QUALITY, MIN_READ_LEN
 from dlasm.runs import OVERHANG, CandidateRun, write_run_file
 
 if TYPE_CHECKING:
-    from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import ReadBatch
 
 __all__ = [
     "MIN_PAIRS",
-    "Aligner",
     "BatchFacts",
     "BatchResult",
     "Candidates",
@@ -115,48 +111,6 @@ class Placements:
     right: np.ndarray
     reverse: np.ndarray
     score: np.ndarray
-
-
-class Aligner:
-    """minimap2's index of the contigs (preset ``sr``), with threads inside.
-
-    The minimap2 inside the ``mappy`` package is called without mappy's Python class: that class
-    does not give the alignment score, and a Python loop over reads costs as much as the mapping.
-    Reads are mapped one by one, whatever their names, so places do not depend on their neighbours
-    or on the number of threads.
-
-    Parameters
-    ----------
-    contigs : Contigs
-        The contigs; those shorter than minimap2's k (21) get no places.
-
-    Raises
-    ------
-    DlasmError
-        If the installed mappy is not one that dlasm knows how to call.
-    """
-
-    def __init__(self, contigs: Contigs) -> None:
-        library = str(mappy.__file__)
-        try:
-            supported = _minimap.self_check(library)
-            reason = "a test read was not placed as expected"
-        except RuntimeError as error:
-            supported, reason = False, str(error)
-        if not supported:
-            raise DlasmError(
-                f"mappy {mappy.__version__} ({library}) is not supported: {reason}; "
-                "install mappy 2.28 to 2.31"
-            )
-        self._mapper = _minimap.Mapper(
-            library,
-            np.ascontiguousarray(contigs.bases, dtype=np.uint8),
-            np.ascontiguousarray(contigs.offsets, dtype=np.int64),
-        )
-
-    def place(self, batch: ReadBatch, threads: int = 1) -> Placements:
-        """Return all places of the reads of ``batch``, primary and secondary."""
-        return Placements(*self._mapper.place(batch.text, batch.base_start, batch.length, threads))
 
 
 def is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:

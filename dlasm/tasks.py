@@ -23,7 +23,7 @@ from dlasm.work import folder_version, open_batches, open_contigs, open_job
 if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
-    from dlasm.recruit import Aligner
+    from dlasm.mapping import Aligner
 
 __all__ = ["extend_task", "make_placer", "native_threads", "peak_rss", "recruit_task"]
 
@@ -58,7 +58,7 @@ def make_placer(work: Path, contigs: Contigs, paf: str | None) -> Aligner | PafP
         from dlasm.alignments import PafPlacer
 
         return PafPlacer(work / "paf", paf)
-    from dlasm.recruit import Aligner
+    from dlasm.mapping import Aligner
 
     return Aligner(contigs)
 

@@ -23,8 +23,8 @@ from dlasm.errors import AlignmentsError
 from dlasm.io import bam
 from dlasm.io.fasta import read_contigs
 from dlasm.io.fastq import Library, ReadCounts, iter_batches
+from dlasm.mapping import Aligner
 from dlasm.recruit import (
-    Aligner,
     BatchResult,
     Placements,
     _best_rows,

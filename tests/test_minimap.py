@@ -12,7 +12,8 @@ from recruit_data import World, make_batch, make_contigs, placement_rows
 from dlasm.errors import DlasmError
 from dlasm.io.fasta import read_contigs
 from dlasm.io.fastq import Library, ReadCounts, iter_batches
-from dlasm.recruit import Aligner, Placements
+from dlasm.mapping import Aligner
+from dlasm.recruit import Placements
 
 
 def test_places_are_those_of_mappy() -> None:

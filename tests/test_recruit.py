@@ -20,8 +20,8 @@ from reference_recruit import (
 )
 
 from dlasm.errors import DlasmError, StoreError
+from dlasm.mapping import Aligner
 from dlasm.recruit import (
-    Aligner,
     BatchFacts,
     bound_suffices,
     facts_path,

@@ -1,0 +1,713 @@
+// Where reads lie on contigs: dlasm's own mapper. It only has to find the best place of each read,
+// so seeds are few, places are verified on packed words, and gaps are allowed only where needed.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "dlasm/contig_index.hpp"
+#include "dlasm/places.hpp"
+
+namespace nb = nanobind;
+using namespace dlasm;
+
+namespace {
+
+template <class T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+template <class T>
+Out<T> empty(std::size_t n) {
+  T* data = new T[n];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return Out<T>(data, {n}, owner);
+}
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::invalid_argument(what);
+}
+
+// Scores of minimap2's preset sr, so that places of both mappers compare (minimap2 -x sr: -A2 -B8
+// -O12,24 -E2,1 --end-bonus 10 -s 40, and 1 for an N).
+constexpr int kMatch = 2, kMismatch = 8, kAmbiguous = 1;
+constexpr int kGapOpen = 12, kGapExtend = 2, kLongGapOpen = 24, kLongGapExtend = 1;
+constexpr int kEndBonus = 10;  // for reaching the end of the read; not part of the score
+constexpr int kMinScore = 40;
+constexpr int kWorst = INT_MIN / 2;
+
+// Chosen by measurement; see dlasm.mapping.
+struct Limits {
+  int hits = 1024;   // places that seeds of a read give, rarest seeds first
+  int anchors = 16;  // alignments with gaps per read
+  int gap = 100;     // longest gap, and how far apart diagonals of one alignment are
+  int margin = 8;    // diagonals beside those of seeds that a gap may lead to
+  int good = 44;     // no gaps are tried if the best place lacks at most so much to a full score
+};
+
+// A read, packed in both directions.
+struct PackedRead {
+  i64 length = 0;
+  std::vector<u64> words[2];      // as sequenced, reverse complement
+  std::vector<u64> ambiguous[2];  // the lower bit of each base that is not ACGT; empty if none is
+  bool has_n = false;
+
+  void set(const u8* text, i64 n) {
+    length = n;
+    const i64 count = packed_words(n);
+    for (auto& w : words) {
+      if (static_cast<i64>(w.size()) < count + 1) w.resize(count + 1);
+    }
+    has_n = pack_bases(text, n, words[0].data());
+    words[0][count] = 0;
+    turn(words[0].data(), words[1].data(), true);
+    if (!has_n) return;
+    for (auto& w : ambiguous) w.assign(count + 1, 0);
+    for (i64 i = 0; i < n; ++i) {
+      if (is_base(text[i])) continue;
+      ambiguous[0][i / kWindow] |= 1ull << (2 * (i % kWindow));
+      const i64 j = n - 1 - i;
+      ambiguous[1][j / kWindow] |= 1ull << (2 * (j % kWindow));
+    }
+  }
+  const u64* ambiguous_or_null(int strand) const {
+    return has_n ? ambiguous[strand].data() : nullptr;
+  }
+
+ private:
+  void turn(const u64* from, u64* to, bool) const {
+    const i64 count = packed_words(length), odd = count * kWindow - length;
+    // word i of the reverse complement holds the bases that end 32 i before the end
+    for (i64 i = 0; i < count; ++i) {
+      const i64 end = length - kWindow * i, begin = end - kWindow;
+      const u64 x = begin >= 0 ? bases_at(from, begin) : from[0] << (2 * odd);
+      to[i] = reverse_complement(x);
+    }
+    if (odd) to[count - 1] &= ~0ull >> (2 * odd);
+    to[count] = 0;
+  }
+};
+
+// Part [begin, end) of a read that is aligned, and its score.
+struct Segment {
+  i64 begin = 0, end = 0;
+  int score = kWorst;
+};
+
+struct Diagonal {
+  i64 contig;
+  i64 start;     // global place of the read's first base in contig direction
+  i64 from, to;  // the part of the read on the contig
+  int strand;
+  Segment segment;
+  i64 run_begin, run_end;  // longest stretch without a mismatch
+};
+
+constexpr i64 kReadBlock = 1024;  // reads that a thread takes at a time
+constexpr i64 kInFlight = 32;     // reads whose memory accesses overlap
+
+// The best place of a read so far.
+struct Best {
+  Place place;
+  bool counted = false;
+  bool any = false;
+  std::vector<Place>* all = nullptr;  // if every place is wanted
+};
+
+class EndsMapper {
+ public:
+  EndsMapper(const u8* bases, const std::int64_t* offsets, i64 contigs, int threads,
+             const Limits& limits)
+      : index_(bases, offsets, contigs, threads), limits_(limits) {}
+
+  i64 bytes() const { return index_.bytes(); }
+
+  struct Found {
+    i64 read;
+    Place place;
+  };
+
+  // The best place of each read that has one, or every place that was looked at, in read order.
+  std::vector<std::vector<Found>> map(const u8* text, const std::int64_t* base_start,
+                                      const std::int32_t* length, i64 reads, int threads,
+                                      bool every) const {
+    std::vector<std::vector<Found>> blocks((reads + kReadBlock - 1) / kReadBlock);
+    if (index_.contigs() == 0) return blocks;
+    std::vector<Worker> workers(std::max(1, threads));
+    parallel_blocks(reads, kReadBlock, threads, [&](int thread, i64 begin, i64 end) {
+      Worker& worker = workers[thread];
+      std::vector<Found>& found = blocks[begin / kReadBlock];
+      for (i64 i = begin; i < end; i += kInFlight) {
+        map_few(worker, text, base_start, length, i, std::min(end, i + kInFlight), every, found);
+      }
+    });
+    return blocks;
+  }
+
+  struct Worker;
+
+ private:
+  void map_few(Worker& w, const u8* text, const std::int64_t* base_start,
+               const std::int32_t* length, i64 begin, i64 end, bool every,
+               std::vector<Found>& found) const;
+  void map_thoroughly(Worker& w, const PackedRead& read, Best& best) const;
+  void map_quickly(Worker& w, i64 count) const;
+  void verify(Worker& w, const PackedRead& read, i64 contig, i64 start, int strand,
+              Diagonal* out) const;
+  void offer_ungapped(Best& best, const PackedRead& read, const Diagonal& d) const;
+  void offer(Best& best, const Place& place) const;
+  void align_with_gaps(Worker& w, const PackedRead& read, const Diagonal& d, i64 lowest,
+                       i64 highest, Best& best) const;
+
+  ContigIndex index_;
+  Limits limits_;
+};
+
+struct Seed {
+  ContigIndex::Range range;
+  i64 at;  // first base of the k-mer in the read as sequenced
+  bool reverse;
+};
+
+struct Hit {
+  i64 start;  // of the diagonal
+  i64 place;  // a place on it that is on a contig
+  int strand;
+  bool operator<(const Hit& o) const {
+    return strand != o.strand ? strand < o.strand
+           : start != o.start ? start < o.start
+                              : place < o.place;
+  }
+};
+
+struct Extension {
+  i64 read = 0, contig = 0;  // bases consumed
+  int score = 0;
+};
+
+constexpr int kQuickHits = 8;  // places of a read that are looked at in passing
+
+// What map_quickly knows of a read.
+struct Glance {
+  SeedKey key;
+  ContigIndex::Range range;
+  i64 at;      // of the k-mer in the read
+  i64 active;  // whether it is still looked at here
+  bool settled;
+  i64 tested;
+  std::array<Hit, 4 * kQuickHits> hits;
+};
+
+struct EndsMapper::Worker {
+  std::array<PackedRead, kInFlight> reads;
+  std::array<Best, kInFlight> best;
+  std::array<Glance, kInFlight> glance;
+  std::vector<Place> all;
+  std::vector<u64> mismatch, unsure;
+  MinimizerScratch scratch;
+  std::vector<Seed> seeds;
+  std::vector<Hit> hits;
+  std::vector<Diagonal> diagonals;
+  std::vector<i64> order;
+  std::vector<u8> read_codes, contig_codes;
+  std::vector<int> h, e, e_long;
+};
+
+// The part of a diagonal of the highest score, given where its mismatches are. Reaching an end of
+// the read is worth kEndBonus, which is not part of the score.
+Segment best_segment(const u64* mismatch, const u64* unsure, i64 from, i64 to, i64 length,
+                     i64* run_begin, i64* run_end) {
+  Segment best;
+  int best_with_bonus = kWorst;
+  int bonus = from == 0 ? kEndBonus : 0;
+  i64 start = from, at = from;  // of the segment and of the stretch without mismatches
+  int score = 0;
+  *run_begin = *run_end = from;
+  auto stretch_until = [&](i64 end) {
+    if (end - at > *run_end - *run_begin) *run_begin = at, *run_end = end;
+    score += kMatch * static_cast<int>(end - at);
+    const int total = score + bonus + (end == length ? kEndBonus : 0);
+    if (end > start && total > best_with_bonus) {
+      best_with_bonus = total;
+      best = {start, end, score};
+    }
+  };
+  for (i64 w = from / kWindow; w <= (to - 1) / kWindow; ++w) {
+    for (u64 m = mismatch[w] | (unsure ? unsure[w] : 0); m; m &= m - 1) {
+      const i64 i = kWindow * w + __builtin_ctzll(m) / 2;
+      stretch_until(i);
+      score -= unsure && (unsure[w] & m & -m) ? kAmbiguous : kMismatch;
+      at = i + 1;
+      if (score + bonus <= 0) score = 0, bonus = 0, start = at;
+    }
+  }
+  stretch_until(to);
+  return best;
+}
+
+// Looks at all bases of a read on a diagonal.
+void EndsMapper::verify(Worker& w, const PackedRead& read, i64 contig, i64 start, int strand,
+                        Diagonal* out) const {
+  const ContigRow& row = index_.row(contig);
+  const i64 n = read.length, words = packed_words(n);
+  const i64 from = std::max<i64>(0, row.start - start);
+  const i64 to = std::min(n, row.start + row.length - start);
+  if (static_cast<i64>(w.mismatch.size()) < words) {
+    w.mismatch.resize(words);
+    w.unsure.resize(words);
+  }
+  const u64* const packed = read.words[strand].data();
+  const u64* const ambiguous = read.ambiguous_or_null(strand);
+  const i64 first = from / kWindow, last = (to - 1) / kWindow;
+  for (i64 i = first; i <= last; ++i) {
+    const u64 x = packed[i] ^ bases_at(index_.words(), start + kWindow * i);
+    w.mismatch[i] = (x | (x >> 1)) & kLowBits;
+  }
+  const bool gaps = index_.has_gaps(contig);
+  const u64* unsure = nullptr;
+  if (ambiguous || gaps) {
+    for (i64 i = first; i <= last; ++i) w.unsure[i] = ambiguous ? ambiguous[i] : 0;
+    if (gaps) {
+      const Gap *g = index_.gaps(contig), *end = index_.gaps(contig + 1);
+      g = std::lower_bound(g, end, start + from,
+                           [](const Gap& gap, i64 place) { return gap.end <= place; });
+      for (; g < end && g->begin < start + to; ++g) {
+        for (i64 i = std::max(from, g->begin - start); i < std::min(to, g->end - start); ++i) {
+          w.unsure[i / kWindow] |= 1ull << (2 * (i % kWindow));
+        }
+      }
+    }
+    unsure = w.unsure.data();
+  }
+  auto clip = [&](u64* values) {
+    values[first] &= ~0ull << (2 * (from % kWindow));
+    if (to % kWindow) values[last] &= ~(~0ull << (2 * (to % kWindow)));
+  };
+  clip(w.mismatch.data());
+  if (unsure) clip(w.unsure.data());
+  out->contig = contig;
+  out->start = start;
+  out->from = from;
+  out->to = to;
+  out->strand = strand;
+  out->segment =
+      best_segment(w.mismatch.data(), unsure, from, to, n, &out->run_begin, &out->run_end);
+}
+
+void EndsMapper::offer(Best& best, const Place& place) const {
+  if (best.all) best.all->push_back(place);
+  auto length_of = [&](const Place& p) { return index_.row(p.contig).length; };
+  const bool counted = is_counted(place, length_of(place));
+  if (!best.any || is_better(place, counted, length_of(place), best.place, best.counted,
+                             length_of(best.place))) {
+    best.place = place;
+    best.counted = counted;
+    best.any = true;
+  }
+}
+
+// Offers the ungapped place on a diagonal if its score suffices.
+void EndsMapper::offer_ungapped(Best& best, const PackedRead& read, const Diagonal& d) const {
+  if (d.segment.score < kMinScore) return;
+  const i64 at = d.start - index_.row(d.contig).start;
+  offer(best, {d.contig, at + d.segment.begin, at + d.segment.end,
+               static_cast<std::int32_t>(d.segment.begin),
+               static_cast<std::int32_t>(read.length - d.segment.end), d.segment.score,
+               static_cast<std::uint8_t>(d.strand)});
+}
+
+// Extends an alignment over the first `n` of `read` and of `contig`, from diagonal 0, over
+// diagonals lowest..highest; gives the end of the read if that is worth it, else the highest score.
+Extension extend(const u8* read, i64 n, const u8* contig, i64 contig_n, i64 lowest, i64 highest,
+                 std::vector<int>& h, std::vector<int>& e, std::vector<int>& e_long) {
+  const i64 width = highest - lowest + 1;
+  h.assign(width + 1, kWorst);
+  e.assign(width + 1, kWorst);
+  e_long.assign(width + 1, kWorst);
+  auto gap = [](i64 length) {
+    return static_cast<int>(
+        length ? -std::min(kGapOpen + kGapExtend * length, kLongGapOpen + kLongGapExtend * length)
+               : 0);
+  };
+  for (i64 j = 0; j <= std::min(highest, contig_n); ++j) h[j - lowest] = gap(j);
+  Extension best, at_end{n, 0, kWorst};
+  for (i64 i = 1; i <= n; ++i) {
+    int f = kWorst, f_long = kWorst, left = kWorst, row_best = kWorst;
+    const i64 first = std::max<i64>(lowest, -i), last = std::min(highest, contig_n - i);
+    for (i64 d = lowest; d < std::min(first, highest + 1); ++d) h[d - lowest] = kWorst;
+    for (i64 d = first; d <= last; ++d) {
+      const i64 at = d - lowest, j = i + d;
+      e[at] = std::max(h[at + 1] - kGapOpen - kGapExtend, e[at + 1] - kGapExtend);
+      e_long[at] =
+          std::max(h[at + 1] - kLongGapOpen - kLongGapExtend, e_long[at + 1] - kLongGapExtend);
+      f = std::max(left - kGapOpen - kGapExtend, f - kGapExtend);
+      f_long = std::max(left - kLongGapOpen - kLongGapExtend, f_long - kLongGapExtend);
+      int value = kWorst;
+      if (j > 0) {
+        const u8 a = read[i - 1], b = contig[j - 1];
+        value = h[at] + (a > 3 || b > 3 ? -kAmbiguous : a == b ? kMatch : -kMismatch);
+      }
+      value = std::max({value, e[at], e_long[at], f, f_long});
+      h[at] = left = value;
+      if (value > row_best) {
+        row_best = value;
+        if (value > best.score) best = {i, j, value};
+        if (i == n && value > at_end.score) at_end = {n, j, value};
+      }
+    }
+    for (i64 d = std::max(last + 1, lowest); d <= highest; ++d) {
+      h[d - lowest] = e[d - lowest] = e_long[d - lowest] = kWorst;
+    }
+    if (row_best < best.score - 200) return best;
+  }
+  return n == 0 || at_end.score + kEndBonus > best.score ? (n ? at_end : best) : best;
+}
+
+// Aligns from the longest stretch without mismatches on a diagonal outward, with gaps.
+void EndsMapper::align_with_gaps(Worker& w, const PackedRead& read, const Diagonal& d, i64 lowest,
+                                 i64 highest, Best& best) const {
+  const ContigRow& row = index_.row(d.contig);
+  const i64 n = read.length;
+  const i64 reach = std::max(-lowest, highest);
+  const i64 contig_begin = std::max<i64>(0, d.start - row.start - reach);
+  const i64 contig_end = std::min(row.length, d.start - row.start + n + reach);
+  w.contig_codes.resize(contig_end - contig_begin);
+  for (i64 i = contig_begin; i < contig_end; ++i) {
+    const i64 place = row.start + i;
+    w.contig_codes[i - contig_begin] =
+        (index_.words()[place / kWindow] >> (2 * (place % kWindow))) & 3;
+  }
+  if (index_.has_gaps(d.contig)) {
+    for (const Gap *g = index_.gaps(d.contig), *end = index_.gaps(d.contig + 1); g < end; ++g) {
+      for (i64 i = std::max(contig_begin, g->begin - row.start);
+           i < std::min(contig_end, g->end - row.start); ++i) {
+        w.contig_codes[i - contig_begin] = 4;
+      }
+    }
+  }
+  w.read_codes.resize(n);
+  const u64* const ambiguous = read.ambiguous_or_null(d.strand);
+  for (i64 i = 0; i < n; ++i) {
+    const int shift = 2 * (i % kWindow);
+    w.read_codes[i] = (read.words[d.strand][i / kWindow] >> shift) & 3;
+    if (ambiguous && (ambiguous[i / kWindow] >> shift & 1)) w.read_codes[i] = 4;
+  }
+  const i64 origin = d.start - row.start - contig_begin;  // of the read in contig_codes
+  const i64 right_from = origin + d.run_end;
+  const Extension right = extend(
+      w.read_codes.data() + d.run_end, n - d.run_end, w.contig_codes.data() + right_from,
+      static_cast<i64>(w.contig_codes.size()) - right_from, lowest, highest, w.h, w.e, w.e_long);
+  const i64 left_n = d.run_begin, contig_left = origin + d.run_begin;
+  std::reverse(w.read_codes.begin(), w.read_codes.begin() + left_n);
+  std::reverse(w.contig_codes.begin(), w.contig_codes.begin() + contig_left);
+  // away from the anchor to the left a diagonal of more contig bases is a lower one
+  const Extension left = extend(w.read_codes.data(), left_n, w.contig_codes.data(), contig_left,
+                                -highest, -lowest, w.h, w.e, w.e_long);
+  const int score = right.score + left.score + kMatch * static_cast<int>(d.run_end - d.run_begin);
+  if (score < kMinScore) return;
+  const i64 at = d.start - row.start;
+  offer(best, {d.contig, at + d.run_begin - left.contig, at + d.run_end + right.contig,
+               static_cast<std::int32_t>(d.run_begin - left.read),
+               static_cast<std::int32_t>(n - d.run_end - right.read), score,
+               static_cast<std::uint8_t>(d.strand)});
+}
+
+// All minimizers of the read (all k-mers of one that is shorter than a window), every diagonal that
+// they give, and alignments with gaps if no good place was found.
+void EndsMapper::map_thoroughly(Worker& w, const PackedRead& read, Best& best) const {
+  const i64 n = read.length, count = n - kSeed + 1;
+  w.scratch.resize(count);
+  u32* const order = w.scratch.order.data();
+  for (i64 p = 0; p < count; ++p) {
+    const u64 x = bases_at(read.words[0].data(), p);
+    order[p] = seed_order(static_cast<u32>(x),
+                          static_cast<u32>(bases_at(read.words[1].data(), n - kSeed - p)));
+  }
+  if (read.has_n) {
+    for (i64 i = 0; i < n; ++i) {
+      if (!(read.ambiguous[0][i / kWindow] >> (2 * (i % kWindow)) & 1)) continue;
+      for (i64 p = std::max<i64>(0, i - kSeed + 1); p < std::min(count, i + 1); ++p) {
+        order[p] = kNoOrder;
+      }
+    }
+  }
+  if (count >= kSpan) {
+    mark_minimizers(w.scratch, count);
+  } else {
+    for (i64 p = 0; p < count; ++p) w.scratch.marked[p] = order[p] != kNoOrder;
+  }
+  std::array<SeedKey, 64> key;
+  std::array<i64, 64> at;
+  i64 pending = 0;
+  w.seeds.clear();
+  auto look_up = [&] {
+    for (i64 i = 0; i < pending; ++i) index_.prefetch_entries(key[i].hash);
+    for (i64 i = 0; i < pending; ++i) {
+      const ContigIndex::Range range = index_.find(key[i].hash);
+      if (range.begin < range.end) w.seeds.push_back({range, at[i], key[i].reverse});
+    }
+    pending = 0;
+  };
+  for (i64 p = 0; p < count; ++p) {
+    if (!w.scratch.marked[p]) continue;
+    key[pending] = seed_key(bases_at(read.words[0].data(), p));
+    at[pending] = p;
+    index_.prefetch_bucket(key[pending].hash);
+    if (++pending == static_cast<i64>(key.size())) look_up();
+  }
+  look_up();
+  i64 total = 0;
+  for (const Seed& s : w.seeds) total += s.range.end - s.range.begin;
+  if (total > limits_.hits) {  // the rarest first
+    std::stable_sort(w.seeds.begin(), w.seeds.end(), [](const Seed& a, const Seed& b) {
+      return a.range.end - a.range.begin < b.range.end - b.range.begin;
+    });
+  }
+  w.hits.clear();
+  total = 0;
+  for (const Seed& s : w.seeds) {
+    total += s.range.end - s.range.begin;
+    if (total > limits_.hits && !w.hits.empty()) break;
+    const u64* end = std::min(s.range.end, s.range.begin + limits_.hits);
+    for (const u64* entry = s.range.begin; entry < end; ++entry) {
+      const i64 place = ContigIndex::place_of(*entry);
+      const int strand = ContigIndex::reverse_of(*entry) != s.reverse;
+      w.hits.push_back({place - (strand ? n - kSeed - s.at : s.at), place, strand});
+    }
+  }
+  std::sort(w.hits.begin(), w.hits.end());
+  w.diagonals.clear();
+  for (std::size_t i = 0; i < w.hits.size(); ++i) {
+    const Hit& hit = w.hits[i];
+    const i64 contig = index_.contig_at(hit.place);
+    // a diagonal may pass over two short contigs
+    if (!w.diagonals.empty() && w.diagonals.back().start == hit.start &&
+        w.diagonals.back().strand == hit.strand && w.diagonals.back().contig == contig) {
+      continue;
+    }
+    Diagonal d;
+    verify(w, read, contig, hit.start, hit.strand, &d);
+    offer_ungapped(best, read, d);
+    w.diagonals.push_back(d);
+  }
+  const int full = kMatch * static_cast<int>(n);
+  if (w.diagonals.empty() || (best.counted && best.place.score >= full - limits_.good)) return;
+  w.order.resize(w.diagonals.size());
+  for (std::size_t i = 0; i < w.order.size(); ++i) w.order[i] = static_cast<i64>(i);
+  std::stable_sort(w.order.begin(), w.order.end(), [&](i64 a, i64 b) {
+    return w.diagonals[a].segment.score > w.diagonals[b].segment.score;
+  });
+  int anchors = limits_.anchors;
+  for (const i64 i : w.order) {
+    const Diagonal& d = w.diagonals[i];
+    // nothing to win where the read is whole, or on the contig without a mismatch
+    if (d.run_end - d.run_begin == d.to - d.from) continue;
+    if (best.counted && best.place.score >= full - kGapOpen - kGapExtend) break;
+    if (anchors-- == 0) break;
+    i64 lowest = -limits_.margin, highest = limits_.margin;
+    auto same = [&](const Diagonal& o) { return o.contig == d.contig && o.strand == d.strand; };
+    for (i64 j = i; j-- > 0 && same(w.diagonals[j]);) {
+      const i64 by = w.diagonals[j].start - d.start;
+      if (by < -limits_.gap) break;
+      lowest = std::min(lowest, by - limits_.margin);
+    }
+    for (i64 j = i + 1; j < static_cast<i64>(w.diagonals.size()) && same(w.diagonals[j]); ++j) {
+      const i64 by = w.diagonals[j].start - d.start;
+      if (by > limits_.gap) break;
+      highest = std::max(highest, by + limits_.margin);
+    }
+    align_with_gaps(w, read, d, lowest, highest, best);
+  }
+}
+
+// Windows that do not overlap, one after the other from the middle of the read, until what was
+// found cannot be beaten: a place that was not seen differs from the read in each of them, or lies
+// outside the contig there, so it lacks at least a match and a mismatch for each window.
+void EndsMapper::map_quickly(Worker& w, i64 count) const {
+  constexpr i64 kRounds = 4;
+  for (i64 i = 0; i < count; ++i) {
+    Glance& g = w.glance[i];
+    const PackedRead& read = w.reads[i];
+    g.active = read.length >= kWindow && !read.has_n;
+    g.settled = read.length < kSeed;
+    g.tested = 0;
+  }
+  for (i64 round = 0; round < kRounds; ++round) {
+    for (i64 i = 0; i < count; ++i) {
+      Glance& g = w.glance[i];
+      if (!g.active) continue;
+      const i64 n = w.reads[i].length, windows = n / kWindow;
+      if (round == windows) {
+        g.active = false;
+        continue;
+      }
+      // from the middle outward: 0, 1, -1, 2 ... windows from there
+      const i64 middle = (windows - 1) / 2;
+      const i64 window = round % 2 ? middle + (round + 1) / 2 : middle - round / 2;
+      const i64 begin = (n - windows * kWindow) / 2 + window * kWindow;
+      const u64 x = bases_at(w.reads[i].words[0].data(), begin), reverse = reverse_complement(x);
+      u32 least = kNoOrder, best_j = 0;
+      for (u32 j = 0; j < kSpan; ++j) {
+        const u32 order = seed_order(static_cast<u32>(x >> (2 * j)),
+                                     static_cast<u32>(reverse >> (2 * (kSpan - 1 - j))));
+        best_j = order < least ? j : best_j;
+        least = std::min(order, least);
+      }
+      g.key = seed_key(x >> (2 * best_j));
+      g.at = begin + best_j;
+      index_.prefetch_bucket(g.key.hash);
+    }
+    for (i64 i = 0; i < count; ++i) {
+      if (w.glance[i].active) index_.prefetch_entries(w.glance[i].key.hash);
+    }
+    for (i64 i = 0; i < count; ++i) {
+      Glance& g = w.glance[i];
+      if (!g.active) continue;
+      g.range = index_.find(g.key.hash);
+      if (g.range.end - g.range.begin > kQuickHits) {
+        g.active = false;
+        continue;
+      }
+      for (const u64* e = g.range.begin; e < g.range.end; ++e) {
+        index_.prefetch_contig(std::max<i64>(0, ContigIndex::place_of(*e) - g.at));
+      }
+    }
+    for (i64 i = 0; i < count; ++i) {
+      Glance& g = w.glance[i];
+      if (!g.active) continue;
+      const PackedRead& read = w.reads[i];
+      for (const u64* e = g.range.begin; e < g.range.end; ++e) {
+        const i64 place = ContigIndex::place_of(*e);
+        const int strand = ContigIndex::reverse_of(*e) != g.key.reverse;
+        const Hit hit{place - (strand ? read.length - kSeed - g.at : g.at), place, strand};
+        bool known = false;
+        const i64 contig = index_.contig_at(place);
+        for (i64 t = 0; t < g.tested; ++t) {
+          known |= g.hits[t].start == hit.start && g.hits[t].strand == hit.strand &&
+                   g.hits[t].place == contig;
+        }
+        if (known) continue;
+        g.hits[g.tested++] = {hit.start, contig, strand};
+        Diagonal d;
+        verify(w, read, contig, hit.start, hit.strand, &d);
+        offer_ungapped(w.best[i], read, d);
+      }
+      const Best& best = w.best[i];
+      if (best.any && best.counted &&
+          best.place.score > kMatch * read.length - (kMatch + kMismatch) * (round + 1)) {
+        g.settled = true;
+        g.active = false;
+      } else if (round == 1 && !best.any) {
+        g.active = false;
+      }
+    }
+  }
+}
+
+void EndsMapper::map_few(Worker& w, const u8* text, const std::int64_t* base_start,
+                         const std::int32_t* length, i64 begin, i64 end, bool every,
+                         std::vector<Found>& found) const {
+  for (i64 i = begin; i < end; ++i) {
+    w.reads[i - begin].set(text + base_start[i], length[i]);
+    w.best[i - begin] = Best{};
+  }
+  if (!every) map_quickly(w, end - begin);
+  for (i64 i = begin; i < end; ++i) {
+    const PackedRead& read = w.reads[i - begin];
+    Best& best = w.best[i - begin];
+    if (every) {
+      w.all.clear();
+      best.all = &w.all;
+    }
+    if (read.length >= kSeed && (every || !w.glance[i - begin].settled)) {
+      map_thoroughly(w, read, best);
+    }
+    if (!best.any) continue;
+    auto give = [&](Place place) {
+      place.contig = index_.row(place.contig).number;
+      found.push_back({i, place});
+    };
+    if (every) {
+      for (const Place& place : w.all) give(place);
+    } else {
+      give(best.place);
+    }
+  }
+}
+
+std::unique_ptr<EndsMapper> make_mapper(In<u8> bases, In<std::int64_t> offsets, int threads,
+                                        int hits, int anchors, int gap, int margin, int good) {
+  const i64 contigs = static_cast<i64>(offsets.shape(0)) - 1;
+  require(contigs >= 0, "EndsMapper: no offsets");
+  for (i64 c = 0; c < contigs; ++c) {
+    require(0 <= offsets.data()[c] && offsets.data()[c] <= offsets.data()[c + 1],
+            "EndsMapper: offsets are not ascending");
+  }
+  require(offsets.data()[contigs] <= static_cast<i64>(bases.shape(0)),
+          "EndsMapper: a contig lies outside the bases");
+  nb::gil_scoped_release release;
+  return std::make_unique<EndsMapper>(bases.data(), offsets.data(), contigs, threads,
+                                      Limits{hits, anchors, gap, margin, good});
+}
+
+using PlaceArrays = std::tuple<Out<std::int64_t>, Out<std::int64_t>, Out<std::int64_t>,
+                               Out<std::int64_t>, Out<i32>, Out<i32>, Out<u8>, Out<i32>>;
+
+PlaceArrays place(const EndsMapper& mapper, In<u8> text, In<std::int64_t> base_start,
+                  In<i32> length, int threads, bool every) {
+  const i64 reads = static_cast<i64>(base_start.shape(0));
+  require(static_cast<i64>(length.shape(0)) == reads, "place: arrays of different lengths");
+  for (i64 i = 0; i < reads; ++i) {
+    require(length.data()[i] >= 0 && base_start.data()[i] >= 0 &&
+                base_start.data()[i] + length.data()[i] <= static_cast<i64>(text.shape(0)),
+            "place: a read lies outside the text");
+  }
+  std::vector<std::vector<EndsMapper::Found>> blocks;
+  {
+    nb::gil_scoped_release release;
+    blocks = mapper.map(text.data(), base_start.data(), length.data(), reads, threads, every);
+  }
+  std::size_t n = 0;
+  for (const auto& block : blocks) n += block.size();
+  PlaceArrays out{empty<std::int64_t>(n), empty<std::int64_t>(n), empty<std::int64_t>(n),
+                  empty<std::int64_t>(n), empty<i32>(n),          empty<i32>(n),
+                  empty<u8>(n),           empty<i32>(n)};
+  std::size_t at = 0;
+  for (const auto& block : blocks) {
+    for (const auto& [read, p] : block) {
+      std::get<0>(out).data()[at] = read;
+      std::get<1>(out).data()[at] = p.contig;
+      std::get<2>(out).data()[at] = p.start;
+      std::get<3>(out).data()[at] = p.end;
+      std::get<4>(out).data()[at] = p.left;
+      std::get<5>(out).data()[at] = p.right;
+      std::get<6>(out).data()[at] = p.reverse;
+      std::get<7>(out).data()[at] = p.score;
+      ++at;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+NB_MODULE(_ends, m) {
+  using namespace nb::literals;
+  m.doc() = "dlasm's own mapper; see dlasm.mapping.";
+  nb::class_<EndsMapper>(m, "Mapper", "An index of minimizers of the contigs.")
+      .def(nb::new_(&make_mapper), "bases"_a, "offsets"_a, "threads"_a = 1, "hits"_a = 1024,
+           "anchors"_a = 16, "gap"_a = 100, "margin"_a = 8, "good"_a = 44)
+      .def_prop_ro("bytes", &EndsMapper::bytes, "Memory of packed contigs and index.")
+      .def("place", &place, "text"_a, "base_start"_a, "length"_a, "threads"_a, "every"_a = false,
+           "Places of the reads: read, contig, start, end, left, right, reverse, score.");
+}
