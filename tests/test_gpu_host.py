@@ -682,7 +682,7 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
     for ask in asked():
         with pytest.raises(
             EngineError,
-            match=r"^the GPU engine needs CuPy.*pip install 'dlasm\[gpu\]'.*dlasm\[gpu-cuda13\]",
+            match=r"^the GPU engine needs CuPy.*pip install '\.\[gpu\]'.*\.\[gpu-cuda13\]",
         ):
             ask()
 
