@@ -302,8 +302,7 @@ def _ask_runtime(function: str) -> int:
         elif str(error).startswith("cudaErrorInsufficientDriver"):
             why = (
                 f"the NVIDIA driver is of CUDA {_version(driver)} and CuPy is for CUDA "
-                f"{_version(cuda)}: update the driver, or pip install 'dlasm[gpu]', which is for "
-                "CUDA 12"
+                f"{_version(cuda)}: update the driver, or {INSTALL}"
             )
         elif str(error).startswith("cudaErrorNoDevice"):
             why = (
