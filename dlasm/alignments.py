@@ -76,6 +76,9 @@ _CANDIDATES_PER_RUN = 100_000
 _MOST_RUNS = 256
 """Runs of candidates of a BAM file; all are open at a time later on."""
 
+_GATHERED = 10_000
+"""Candidates whose words are put in order at a time."""
+
 _MOST_FACTS = 64
 """Results of a BAM file that hold facts alone."""
 
@@ -607,14 +610,20 @@ def _sorted_run(rows: np.ndarray, words: np.ndarray, library: int) -> CandidateR
     start = (np.cumsum(count) - count)[order]
     rows, count = rows[order], count[order]
     word_offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
-    within = np.arange(len(words), dtype=np.int64) - np.repeat(word_offset[:-1], count)
+    sorted_words = np.empty_like(words)
+    for i in range(0, len(rows), _GATHERED):  # indices take many times what the words take
+        some = slice(i, i + _GATHERED)
+        begin = word_offset[:-1][some]
+        index = np.repeat(start[some] - (begin - begin[0]), count[some])
+        index += np.arange(len(index))
+        sorted_words[begin[0] : begin[0] + len(index)] = words[index]
     return CandidateRun(
         end=np.ascontiguousarray(rows["end"]),
         distance=np.ascontiguousarray(rows["distance"]),
         length=np.ascontiguousarray(rows["length"]),
         has_n=np.ascontiguousarray(rows["has_n"]),
         word_offset=word_offset,
-        words=words[np.repeat(start, count) + within],
+        words=sorted_words,
         library=library,
     )
 

@@ -189,6 +189,7 @@ def test_many_scratch_files_and_runs_change_nothing(
     path = write_sam(tmp_path / "x.sam", sam_text(world, sam_records(world, places)))
     monkeypatch.setattr(alignments, "_PART_BYTES", 40_000)
     monkeypatch.setattr(alignments, "_CANDIDATES_PER_RUN", 37)
+    monkeypatch.setattr(alignments, "_GATHERED", 10)
     monkeypatch.setattr(bam, "_GROUP", 10_000)
     found = results(path, world, tmp_path, memory=20_000, threads=3)
     assert len(found) > 8
