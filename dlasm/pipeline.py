@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
-    from dlasm.mapping import Aligner
+    from dlasm.mapping import Aligner, EndsMapper
     from dlasm.recruit import BatchFacts, BatchResult, LibrarySummary
     from dlasm.store import Results
 
@@ -127,6 +127,7 @@ def extend(
     single: PathLike | Sequence[PathLike] | None = None,
     bam: PathLike | None = None,
     paf: PathLike | None = None,
+    mapper: str = defaults.DEFAULT_MAPPER,
     candidates: PathLike | None = None,
     depths: PathLike | None = None,
     output: PathLike,
@@ -166,6 +167,8 @@ def extend(
         Alignments of the reads to the contigs: BAM, SAM or CRAM, in any order.
     paf : path-like, optional
         Alignments of the reads given beside it to the contigs.
+    mapper : str
+        What maps reads otherwise: ``"ends"``, dlasm's own, or ``"minimap2"``.
     candidates : path-like, optional
         A MetaHipMer2 dump of contigs and their candidate reads.
     depths : path-like, optional
@@ -244,6 +247,7 @@ def extend(
         single=single,
         bam=bam,
         paf=paf,
+        mapper=mapper,
         candidates=candidates,
         depths=depths,
         k=k,
@@ -469,6 +473,7 @@ class _Options:
     libraries: tuple[Library, ...]
     bam: str | None
     paf: str | None
+    mapper: str | None
     candidates: str | None
     depths: str | None
     k: int
@@ -488,6 +493,7 @@ class _Options:
         single: PathLike | Sequence[PathLike] | None,
         bam: PathLike | None,
         paf: PathLike | None,
+        mapper: str,
         candidates: PathLike | None,
         depths: PathLike | None,
         k: int | None,
@@ -528,6 +534,10 @@ class _Options:
                     "give reads (-1/-2, --interleaved or --single)"
                     + (" beside the PAF file" if paf is not None else " or a BAM file (--bam)")
                 )
+        if mapper not in defaults.MAPPERS:
+            raise ParameterError(
+                f"mapper is {mapper!r}; there are {', '.join(map(repr, defaults.MAPPERS))}"
+            )
         start_k = defaults.DEFAULT_K if k is None else _whole("k", k)
         walk_limit = None if walk_limit is None else _whole("walk limit", walk_limit)
         phred = _whole("phred offset", phred)
@@ -554,6 +564,7 @@ class _Options:
             libraries=libraries,
             bam=_text(bam),
             paf=_text(paf),
+            mapper=mapper if libraries and paf is None else None,
             candidates=_text(candidates),
             depths=_text(depths),
             k=start_k,
@@ -573,6 +584,7 @@ class _Options:
             "phred": self.phred,
             "max_reads": self.max_reads,
             "bin_limit": self.bin_limit,
+            "mapper": self.mapper,
             "libraries": [library.kind for library in self.libraries],
         }
 
@@ -913,7 +925,7 @@ class _Stages:
         self.partition_bytes = partition_bytes
         self.worker_peak = 0
         self.paf_index = self.work / "paf"
-        self.placer: Aligner | PafPlacer | None = None
+        self.placer: Aligner | EndsMapper | PafPlacer | None = None
         self.begun: Future[Path] | None = None  # the store of results
         # both take a while on a busy machine, and are needed at the end
         self.versions = _in_background(_versions)
@@ -1165,7 +1177,9 @@ class _Stages:
         def recruit(batch: ReadBatch) -> BatchResult:
             with lock:
                 if self.placer is None:
-                    self.placer = make_placer(self.work, contigs, self.options.paf)
+                    self.placer = make_placer(
+                        self.work, contigs, self.options.paf, self.options.mapper, threads
+                    )
             return recruit_batch(
                 batch,
                 self.placer.place(batch, threads=1),
@@ -1234,6 +1248,7 @@ class _Stages:
                         "bound": bound,
                         "phred_offset": self.options.phred,
                         "paf": self.options.paf,
+                        "mapper": self.options.mapper,
                         "threads": self.threads,
                     },
                 )
