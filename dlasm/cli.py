@@ -210,6 +210,12 @@ def main() -> None:
 @click.option("-r", "--single", type=PATH, multiple=True, help="Single reads.")
 @click.option("--bam", type=PATH, help="Alignments of the reads: BAM, SAM or CRAM, any order.")
 @click.option("--paf", type=PATH, help="Alignments of the reads given beside it, as PAF.")
+@click.option(
+    "--mapper",
+    type=click.Choice(defaults.MAPPERS),
+    default=defaults.DEFAULT_MAPPER,
+    help="What maps reads: dlasm's own mapper, or minimap2.",
+)
 @click.option("--candidates", type=PATH, help="MetaHipMer2 candidate dump, instead of contigs.")
 @click.option("--depths", type=PATH, help="Depths, as jgi_summarize_bam_contig_depths has them.")
 @click.option("-o", "--output", type=PATH, required=True, help="Folder of the run.")

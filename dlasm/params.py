@@ -12,6 +12,7 @@ __all__ = [
     "DEFAULT_INSERT",
     "DEFAULT_K",
     "DEFAULT_KERNEL",
+    "DEFAULT_MAPPER",
     "DUMP_WALK_LIMIT",
     "FASTA_QUALITY",
     "HIGH_QUALITY",
@@ -20,6 +21,7 @@ __all__ = [
     "K_MIN",
     "K_SHIFT",
     "LOW_QUALITY",
+    "MAPPERS",
     "MAX_READS",
     "MAX_WALK_LIMIT",
     "MIN_READ_LENGTH",
@@ -77,6 +79,11 @@ KERNELS = ("v1", "v2", "fast")
 
 DEFAULT_KERNEL = "fast"
 """The kernel to use: the others are there to be compared with."""
+
+MAPPERS = ("ends", "minimap2")
+"""What says where reads lie on contigs: dlasm's own mapper, or minimap2."""
+
+DEFAULT_MAPPER = "minimap2"
 
 OUTCOMES = (
     "",

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
-    from dlasm.mapping import Aligner
+    from dlasm.mapping import Aligner, EndsMapper
     from dlasm.recruit import BatchFacts, BatchResult, LibrarySummary
     from dlasm.store import Results
 
@@ -128,6 +128,7 @@ def extend(
     single: PathLike | Sequence[PathLike] | None = None,
     bam: PathLike | None = None,
     paf: PathLike | None = None,
+    mapper: str = defaults.DEFAULT_MAPPER,
     candidates: PathLike | None = None,
     depths: PathLike | None = None,
     output: PathLike,
@@ -167,6 +168,8 @@ def extend(
         Alignments of the reads to the contigs: BAM, SAM or CRAM, in any order.
     paf : path-like, optional
         Alignments of the reads given beside it to the contigs.
+    mapper : str
+        What maps reads otherwise: ``"ends"``, dlasm's own, or ``"minimap2"``.
     candidates : path-like, optional
         A MetaHipMer2 dump of contigs and their candidate reads.
     depths : path-like, optional
@@ -246,6 +249,7 @@ def extend(
         single=single,
         bam=bam,
         paf=paf,
+        mapper=mapper,
         candidates=candidates,
         depths=depths,
         k=k,
@@ -474,6 +478,7 @@ class _Options:
     libraries: tuple[Library, ...]
     bam: str | None
     paf: str | None
+    mapper: str | None
     candidates: str | None
     depths: str | None
     k: int
@@ -493,6 +498,7 @@ class _Options:
         single: PathLike | Sequence[PathLike] | None,
         bam: PathLike | None,
         paf: PathLike | None,
+        mapper: str,
         candidates: PathLike | None,
         depths: PathLike | None,
         k: int | None,
@@ -533,6 +539,10 @@ class _Options:
                     "give reads (-1/-2, --interleaved or --single)"
                     + (" beside the PAF file" if paf is not None else " or a BAM file (--bam)")
                 )
+        if mapper not in defaults.MAPPERS:
+            raise ParameterError(
+                f"mapper is {mapper!r}; there are {', '.join(map(repr, defaults.MAPPERS))}"
+            )
         start_k = defaults.DEFAULT_K if k is None else _whole("k", k)
         walk_limit = None if walk_limit is None else _whole("walk limit", walk_limit)
         phred = _whole("phred offset", phred)
@@ -559,6 +569,7 @@ class _Options:
             libraries=libraries,
             bam=_text(bam),
             paf=_text(paf),
+            mapper=mapper if libraries and paf is None else None,
             candidates=_text(candidates),
             depths=_text(depths),
             k=start_k,
@@ -578,6 +589,7 @@ class _Options:
             "phred": self.phred,
             "max_reads": self.max_reads,
             "bin_limit": self.bin_limit,
+            "mapper": self.mapper,
             "libraries": [library.kind for library in self.libraries],
         }
 
@@ -957,7 +969,7 @@ class _Stages:
         self.partition_bytes = partition_bytes
         self.worker_peak = 0
         self.paf_index = self.work / "paf"
-        self.placer: Aligner | PafPlacer | None = None
+        self.placer: Aligner | EndsMapper | PafPlacer | None = None
         self.begun: Future[Path] | None = None  # the store of results
         self.starting: dict[Gpu, Future[Any]] = {}  # GPUs of this process
         # both take a while on a busy machine, and are needed at the end
@@ -1233,7 +1245,9 @@ class _Stages:
         def recruit(batch: ReadBatch) -> BatchResult:
             with lock:
                 if self.placer is None:
-                    self.placer = make_placer(self.work, contigs, self.options.paf)
+                    self.placer = make_placer(
+                        self.work, contigs, self.options.paf, self.options.mapper, threads
+                    )
             return recruit_batch(
                 batch,
                 self.placer.place(batch, threads=1),
@@ -1302,6 +1316,7 @@ class _Stages:
                         "bound": bound,
                         "phred_offset": self.options.phred,
                         "paf": self.options.paf,
+                        "mapper": self.options.mapper,
                         "threads": self.threads,
                     },
                 )

@@ -23,7 +23,7 @@ from dlasm.work import folder_version, open_batches, open_contigs, open_job
 if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
-    from dlasm.mapping import Aligner
+    from dlasm.mapping import Aligner, EndsMapper
 
 __all__ = ["extend_task", "make_placer", "native_threads", "peak_rss", "recruit_task"]
 
@@ -42,7 +42,9 @@ def native_threads(threads: int | None) -> int:
     return threads or int(os.environ.get(THREADS_VARIABLE, "1"))
 
 
-def make_placer(work: Path, contigs: Contigs, paf: str | None) -> Aligner | PafPlacer:
+def make_placer(
+    work: Path, contigs: Contigs, paf: str | None, mapper: str | None, threads: int = 1
+) -> Aligner | EndsMapper | PafPlacer:
     """Return what says where reads lie: an index of the contigs, or of a PAF file.
 
     Parameters
@@ -53,31 +55,39 @@ def make_placer(work: Path, contigs: Contigs, paf: str | None) -> Aligner | PafP
         Its contigs.
     paf : str or None
         Name of the PAF file whose index is in ``work``, if there is one.
+    mapper : str or None
+        Otherwise what maps: one of :data:`dlasm.params.MAPPERS`.
+    threads : int
+        Native threads that build the index.
     """
     if paf is not None:
         from dlasm.alignments import PafPlacer
 
         return PafPlacer(work / "paf", paf)
-    from dlasm.mapping import Aligner
+    from dlasm.mapping import Aligner, EndsMapper
 
-    return Aligner(contigs)
+    return EndsMapper(contigs, threads) if mapper == "ends" else Aligner(contigs)
 
 
 _placer_lock = threading.Lock()
-_placers: dict[tuple[Any, ...], tuple[Contigs, Aligner | PafPlacer]] = {}
+_placers: dict[tuple[Any, ...], tuple[Contigs, Aligner | EndsMapper | PafPlacer]] = {}
 """At most one, with the arguments it was made from."""
 
 
 def _worker_placer(
-    work: Path, version: tuple[Path, int, int], paf: str | None
-) -> tuple[Contigs, Aligner | PafPlacer]:
+    work: Path,
+    version: tuple[Path, int, int],
+    paf: str | None,
+    mapper: str | None,
+    threads: int,
+) -> tuple[Contigs, Aligner | EndsMapper | PafPlacer]:
     """Contigs and what places reads on them, made once per process."""
-    key = (work, version, paf)
+    key = (work, version, paf, mapper)
     with _placer_lock:
         if key not in _placers:
             _placers.clear()
             contigs = open_contigs(work / "contigs")
-            _placers[key] = contigs, make_placer(work, contigs, paf)
+            _placers[key] = contigs, make_placer(work, contigs, paf, mapper, threads)
         return _placers[key]
 
 
@@ -104,6 +114,7 @@ def recruit_task(
     bound: float,
     phred_offset: int,
     paf: str | None = None,
+    mapper: str | None = None,
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Find the candidate reads that spooled batches give, write them and drop the batches.
@@ -124,6 +135,8 @@ def recruit_task(
         ASCII code of quality 0.
     paf : str, optional
         Name of the PAF file whose index is in ``work`` and says the places, instead of mapping.
+    mapper : str, optional
+        What maps otherwise: one of :data:`dlasm.params.MAPPERS`.
     threads : int, optional
         Native threads.
 
@@ -142,7 +155,7 @@ def recruit_task(
         if not Path(result_path).is_file():
             for batch in open_batches(batches_path):
                 version = folder_version(Path(work) / "contigs")
-                contigs, placer = _worker_placer(Path(work), version, paf)
+                contigs, placer = _worker_placer(Path(work), version, paf, mapper, native)
                 result = recruit_batch(
                     batch,
                     placer.place(batch, threads=native),
