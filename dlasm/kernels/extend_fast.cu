@@ -1,26 +1,62 @@
 // Entry points of the `fast` kernels (extend_fast.cuh), launched one after another on a batch.
 #include "extend_fast.cuh"
 
+#ifndef DLASM_TOUCH
+#define DLASM_TOUCH 1
+#endif
+
+namespace dlasm {
+
+// Asks for memory that the threads of a block are about to read piece by piece, so that they wait
+// for it once, all together. What it gives must be used, or nothing is read.
+DLASM_DEVICE u32 touch(const void* begin, i64 bytes) {
+  constexpr int kSector = 32;  // what the device reads at least
+  constexpr int kEach = 8;     // sectors that a thread asks for at a time
+  if (!DLASM_TOUCH || bytes > kMostTouched) return 0;
+  const u32* words = static_cast<const u32*>(begin);
+  u32 seen = 0;
+#pragma unroll 1
+  for (i64 first = threadIdx.x; first * kSector < bytes; first += kEach * kSmallThreads) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const i64 sector = first + i * kSmallThreads;
+      if (sector * kSector < bytes) seen ^= words[sector * (kSector / 4)];
+    }
+  }
+  return seen;
+}
+
+// The same for the reads and tails of some ends.
+DLASM_DEVICE u32 touch_ends(const Batch& batch, i64 first, i64 last) {
+  const i64 read = batch.read_start[first], reads = batch.read_start[last] - read;
+  const i64 word = batch.word_offset[read], words = batch.word_offset[read + reads] - word;
+  return touch(batch.words + word, 4 * words) ^ touch(batch.length + read, 4 * reads) ^
+         touch(batch.word_offset + read, 8 * reads) ^
+         touch(batch.tail + kTailWords * first, 4 * kTailWords * (last - first));
+}
+
+}  // namespace dlasm
+
 // Settles the ends without a walk and the small ones, a thread an end; a block takes kTile ends and
-// sorts them by their number of reads, so that the threads of a warp have alike work. Passes on the
-// others.
+// sorts them by the pieces of their reads, so that the threads of a warp have alike work. Passes on
+// the others.
 DLASM_KERNEL __launch_bounds__(dlasm::kSmallThreads)
     extend_small(const __grid_constant__ dlasm::Batch batch) {
   using namespace dlasm;
   __shared__ u16 order[kTile];
-  __shared__ u32 count[kSmallReads + 1];
+  __shared__ u32 count[kSmallPieces + 1];  // from 1 on
   const i64 first = static_cast<i64>(blockIdx.x) * kTile;
   if (first == 0 && threadIdx.x == 0) {
     atomicAdd(batch.counters + kScratchWanted, static_cast<u64>(queue_bytes(batch)));
   }
-  if (threadIdx.x <= kSmallReads) count[threadIdx.x] = 0;
+  if (threadIdx.x <= kSmallPieces) count[threadIdx.x] = 0;
   __syncthreads();
   constexpr int kRounds = kTile / kSmallThreads;
-  u32 reads_of[kRounds], rank_of[kRounds];
+  u32 pieces_of[kRounds], rank_of[kRounds];
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
     const i64 end = first + round * kSmallThreads + threadIdx.x;
-    reads_of[round] = 0;
+    pieces_of[round] = 0;
     if (end >= batch.ends) continue;
     const Outcome outcome = outcome_without_walk(batch, end);
     if (outcome != kNoOutcome) {
@@ -36,21 +72,24 @@ DLASM_KERNEL __launch_bounds__(dlasm::kSmallThreads)
     } else if (words > kSmallWords || reads > kSmallReads) {
       pass_to_warp(batch, end);
     } else {
-      reads_of[round] = static_cast<u32>(reads);
-      rank_of[round] = atomicAdd(count + reads, 1u);
+      pieces_of[round] =
+          words > kPieceWords ? static_cast<u32>(words + kPieceWords - 1) / kPieceWords : 1;
+      rank_of[round] = atomicAdd(count + pieces_of[round], 1u);
     }
   }
+  const i64 last = first + kTile < batch.ends ? first + kTile : batch.ends;
+  if (touch_ends(batch, first, last) == kNoKey) atomicAdd(count, 1u);  // count[0] is never read
   __syncthreads();
   u32 total = 0;
 #pragma unroll 1
-  for (int reads = kSmallReads; reads > 0; --reads) {
+  for (u32 pieces = kSmallPieces; pieces > 0; --pieces) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      if (reads_of[round] == static_cast<u32>(reads)) {
+      if (pieces_of[round] == pieces) {
         order[total + rank_of[round]] = static_cast<u16>(round * kSmallThreads + threadIdx.x);
       }
     }
-    total += count[reads];
+    total += count[pieces];
   }
   __syncthreads();
 #pragma unroll 1

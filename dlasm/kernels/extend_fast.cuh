@@ -22,6 +22,10 @@ constexpr int kSmallWords = 256;    // and most packed words of them
 constexpr int kSmallCursors = 8;    // most cursors it keeps
 constexpr int kSmallChunks = 6;     // most steps it walks before it passes the end on
 constexpr int kKeys = 8;            // samples looked up at a time by scanning the reads
+constexpr int kSmallPiece = 160;    // bases of a read that are scanned at a time
+constexpr int kPieceWords = 2 * kSmallPiece / kBasesPerWord;  // packed words of such a piece
+constexpr int kSmallPieces = (kSmallWords + kPieceWords - 1) / kPieceWords;
+constexpr i64 kMostTouched = 128 << 10;  // bytes that a block asks for before it needs them
 
 constexpr int kMiddleWarps = 2;     // of a block, each with its own end
 constexpr int kMiddleWords = 640;   // most packed words of an end that a warp takes
@@ -216,37 +220,45 @@ class SmallWalker {
   }
 
  private:
-  // Samples of the reads that equal one of the keys; false when there are too many.
+  // Samples of the reads that equal one of the keys; false when there are too many. A single loop
+  // over the pieces of all reads: lanes with few long reads do not wait for those with many short.
   DLASM_DEVICE bool scan(const u32 (&keys)[kKeys]) {
+    constexpr int kPairs = kSmallPiece / kWindow;
     hits_ = 0;
+    i32 r = 0, first = 0, length = end_.length[0];
+    u32 word = 0;
 #pragma unroll 1
-    for (i32 r = 0; r < end_.reads; ++r) {
-      const i32 length = end_.length[r];
+    while (r < end_.reads) {
       const i32 samples = static_cast<i32>(sample_count(length));
-      const i32 pairs = static_cast<i32>(base_words(length) + 1) / 2;
-      const u64* read = reinterpret_cast<const u64*>(end_.words + end_.word_of(r));
-      constexpr int kPairs = 5;  // of words: the samples of 160 bases at a time
-#pragma unroll 1
-      for (i32 first = 0; first < samples; first += 4 * kPairs) {
-        u64 pair[kPairs + 1];
+      const i32 words = static_cast<i32>(base_words(length));
+      const i32 pairs = (words + 1) / 2;
+      const u64* read = reinterpret_cast<const u64*>(end_.words + word);
+      u64 pair[kPairs + 1];
 #pragma unroll
-        for (int i = 0; i <= kPairs; ++i) {
-          const i32 at = first / 4 + i;
-          pair[i] = at < pairs ? read[at] : 0;
+      for (int i = 0; i <= kPairs; ++i) {
+        const i32 at = first / 4 + i;
+        pair[i] = at < pairs ? read[at] : 0;
+      }
+      const i32 next_length = end_.length[smaller(r + 1, end_.reads - 1)];  // asked for with these
+#pragma unroll
+      for (int i = 0; i < 4 * kPairs; ++i) {
+        const u64 low = pair[i / 4] >> (16 * (i % 4));
+        const u64 high = i % 4 == 3 ? pair[i / 4 + 1] << 16 : 0;
+        const u32 key = static_cast<u32>(low | high) & kSampleMask;
+        bool equal = false;
+#pragma unroll
+        for (int d = 0; d < kKeys; ++d) equal |= key == keys[d];
+        if (equal && first + i < samples) {
+          if (hits_ == SmallPlace::kMaxHits) return false;
+          place_.hit[hits_++] = static_cast<u32>(r) << 24 | static_cast<u32>(first + i);
         }
-#pragma unroll
-        for (int i = 0; i < 4 * kPairs; ++i) {
-          const u64 low = pair[i / 4] >> (16 * (i % 4));
-          const u64 high = i % 4 == 3 ? pair[i / 4 + 1] << 16 : 0;
-          const u32 key = static_cast<u32>(low | high) & kSampleMask;
-          bool equal = false;
-#pragma unroll
-          for (int d = 0; d < kKeys; ++d) equal |= key == keys[d];
-          if (equal && first + i < samples) {
-            if (hits_ == SmallPlace::kMaxHits) return false;
-            place_.hit[hits_++] = static_cast<u32>(r) << 24 | static_cast<u32>(first + i);
-          }
-        }
+      }
+      first += 4 * kPairs;
+      if (first >= samples) {
+        first = 0;
+        ++r;
+        word += 2 * static_cast<u32>(words);
+        length = next_length;
       }
     }
     return true;
