@@ -50,7 +50,7 @@ __all__ = [
     "run_partition",
 ]
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 16 << 20
 """Input of a batch, bytes: enough to fill a device, small enough that a partition
 (:data:`dlasm.partition.PARTITION_BYTES`) has several, whose copies and kernels overlap."""
 
