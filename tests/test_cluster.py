@@ -226,7 +226,7 @@ def test_threads_of_one_process_share_an_index(community, tmp_path, monkeypatch)
 
     write_contigs(tmp_path / "contigs", [read_contigs(community.contigs_path)])
     monkeypatch.setattr(tasks, "make_placer", make)
-    key = (tmp_path, folder_version(tmp_path / "contigs"), None)
+    key = (tmp_path, folder_version(tmp_path / "contigs"), None, "minimap2", 1)
     got = []
     threads = [
         threading.Thread(target=lambda: got.append(tasks._worker_placer(*key))) for _ in range(4)

@@ -430,6 +430,7 @@ PIECES = [
 @example(text=b"@a\nA\n+\nI\r", piece_bytes=1, batch_reads=1)
 @example(text=b"@a\nA\n+\nI\n\r", piece_bytes=1, batch_reads=1)
 @example(text=b">a\nA\n\r", piece_bytes=1, batch_reads=1)
+@example(text=b"@a\nACG\n+\n@@\n", piece_bytes=1, batch_reads=1)
 def test_blocks_do_not_matter(text, piece_bytes, batch_reads):
     """Any text gives the same reads or the same error, however it is cut into blocks."""
     assume(not text.startswith((b"\x1f\x8b", b"BZh")))

@@ -783,8 +783,9 @@ class ReadParser {
     u8* const quality = plus_end + 1;
     u8* quality_end = newline(quality);
     if (!quality_end && !final) return nullptr;
-    u8* const next = quality_end ? quality_end + 1 : end_;
-    if (!quality_end) quality_end = end_;
+    const bool terminated = quality_end != nullptr;
+    if (!terminated) quality_end = end_;
+    u8* const next = terminated ? quality_end + 1 : end_;
 
     set_name(p, trim(p, header_end), record);
     record->base = bases;
@@ -798,7 +799,7 @@ class ReadParser {
       fail(record->name, record->name_length, bad_quality(quality[at], phred_offset_));
     }
     if (length != quality_length) {
-      if (next == end_ && final && quality_length < length) cut_short();
+      if (!terminated && quality_length < length) cut_short();
       fail(record->name, record->name_length,
            "has " + std::to_string(length) + " bases but " + std::to_string(quality_length) +
                " qualities; the file is damaged, get it again or remove the read");

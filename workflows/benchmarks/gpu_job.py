@@ -198,6 +198,8 @@ def main() -> None:
     for gpu in choose_gpus(args.gpus).gpus:
         prepare("gpu", kernel=args.kernel, gpu=gpu.uuid)
     print(f"{usable_cpus()} CPUs; start of CUDA {time.perf_counter() - begin:.2f} s")
+    if args.scratch:
+        args.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dlasm-benchmark-", dir=args.scratch) as folder:
         scratch = Path(folder)
         dump = scratch / "dump.dat"
