@@ -281,10 +281,10 @@ def main() -> None:
 @click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
 @click.option("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
 @click.option(
-    "--worker-memory",
+    "--memory",
     metavar="SIZE",
-    show_default="this machine's, divided by the workers",
-    help="Memory of each local worker, such as 8GB; one that takes more is restarted.",
+    show_default="what all threads can use",
+    help="Memory that the run may take, or with --workers each worker, such as 8GB.",
 )
 @click.option("--dashboard/--no-dashboard", default=True, help="Serve Dask's dashboard.")
 @click.option(
@@ -308,7 +308,7 @@ def extend(
     threads: int | None,
     scheduler: str | None,
     scheduler_file: Path | None,
-    worker_memory: str | None,
+    memory: str | None,
     dashboard: bool,
     partition_size: float,
     quiet: bool,
@@ -356,7 +356,7 @@ def extend(
             client=client,
             workers=workers,
             threads=threads,
-            worker_memory=worker_memory,
+            memory=memory,
             dashboard=dashboard,
             partition_bytes=max(1, round(partition_size * (1 << 20))),
             progress=progress,

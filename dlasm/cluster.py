@@ -115,12 +115,12 @@ def check_memory(limit: str | int) -> None:
         size = parse_bytes(limit)
     except ValueError as error:
         raise ParameterError(
-            f"worker memory is {limit!r}; give a size such as 8GB (--worker-memory)"
+            f"the memory of a worker is {limit!r}; give a size such as 8GB"
         ) from error
     if size < LEAST_WORKER_MEMORY:
         raise ParameterError(
-            f"worker memory is {limit}; a worker needs at least {LEAST_WORKER_MEMORY / 1e6:.0f} MB "
-            "before it has any work, so give more (--worker-memory 8GB)"
+            f"the memory of a process is limited to {limit}; it needs at least "
+            f"{LEAST_WORKER_MEMORY / 1e6:.0f} MB before it has any work, so give more (8GB)"
         )
 
 

@@ -61,6 +61,7 @@ from dlasm.report import (
     write_extensions,
     write_fasta,
 )
+from dlasm.resources import MemoryPlan, check_space, parse_size, plan_memory
 from dlasm.runs import write_run_file
 from dlasm.state import RunFolder, identify_input, read_state
 from dlasm.store import begin_store, finalise, has_partition, open_results, read_about
@@ -143,7 +144,7 @@ def extend(
     threads: int | None = None,
     gpus: GpusAsked = None,
     kernel: str | None = None,
-    worker_memory: str | None = None,
+    memory: str | int | None = None,
     dashboard: bool = True,
     partition_bytes: int = PARTITION_BYTES,
     force: bool = False,
@@ -203,8 +204,10 @@ def extend(
     kernel : str, optional
         Kernel of the GPU engine: ``"fast"`` (the default), or ``"v1"`` or ``"v2"`` to compare it
         with. Does not change the result.
-    worker_memory : str, optional
-        Memory of each worker of a cluster that this starts, such as ``"8GB"``.
+    memory : str or int, optional
+        Memory that this process may take, or, of a cluster that this starts, each worker: a size
+        such as ``"8GB"``, or bytes. By default what all threads can use, which does not grow with
+        the number of reads, and for workers this machine's memory divided by them.
     dashboard : bool
         Whether a cluster that this starts serves Dask's dashboard.
     partition_bytes : int
@@ -277,10 +280,11 @@ def extend(
         from dlasm.cluster import check_guard
 
         check_guard()
-    if worker_memory is not None:
+    limit = None if memory is None else parse_size(memory, "memory")
+    if limit is not None:
         from dlasm.cluster import check_memory
 
-        check_memory(worker_memory)
+        check_memory(limit)
     asked = parse_gpus(gpus)
     wanted = asked != "none" and (gpus is not None or kernel is not None)
     kernel = defaults.DEFAULT_KERNEL if kernel is None else kernel
@@ -322,6 +326,14 @@ def extend(
             progress.note(f"{folder.path}: is finished already; {left}")
             folder.finish()
             return Run(folder.path)
+        if not folder.resumed:  # much of it may be there already
+            try:
+                warning = check_space(folder.path, inputs, count)
+            except BaseException:
+                folder.discard()
+                raise
+            if warning:
+                _warn(progress, warning)
         say = partial(_warn if wanted else _note, progress)
         with _explained(folder):
             extended = folder.resumed and _is_extended(folder)
@@ -336,7 +348,7 @@ def extend(
             from dlasm.cluster import dashboard_hint, no_gpus_hint, start_cluster
 
             if count:
-                cluster = start_cluster(count, threads, chosen, dashboard, worker_memory, say)
+                cluster = start_cluster(count, threads, chosen, dashboard, limit, say)
                 try:
                     client = stack.enter_context(cluster)
                 except BaseException:
@@ -358,7 +370,7 @@ def extend(
             say=say,
         )
         with _explained(folder):
-            _Stages(folder, options, progress, pools, partition_bytes).run()
+            _Stages(folder, options, progress, pools, partition_bytes, limit).run()
         return Run(folder.path)
 
 
@@ -958,7 +970,9 @@ class _Stages:
         progress: Progress,
         pools: _Pools,
         partition_bytes: int,
+        memory: int | None,
     ) -> None:
+        self.memory = memory
         self.folder = folder
         self.work = folder.work
         self.options = options
@@ -1065,6 +1079,11 @@ class _Stages:
         from dlasm.cluster import usable_cpus
 
         return self.threads or usable_cpus()
+
+    def _memory_plan(self, contig_bases: int) -> MemoryPlan:
+        """Divide the memory of this process; that of a worker is not for what is done here."""
+        limit = self.memory if self.client is None else None
+        return plan_memory(limit, contig_bases, self._native_threads)
 
     # contigs
 
@@ -1239,6 +1258,7 @@ class _Stages:
         from dlasm.recruit import join_results, recruit_batch, write_batch_result
 
         threads = self._native_threads
+        batches_at_a_time = self._memory_plan(len(contigs.bases)).batches
         lengths = contigs.lengths
         lock = Lock()
 
@@ -1276,7 +1296,7 @@ class _Stages:
                         placed.append(pool.submit(recruit, batch))
                         del batch
                         mapped.append(placed[-1])
-                        wait_until_left(threads)
+                        wait_until_left(batches_at_a_time)
                     # its threads have all of these tasks before them, so it waits for none that
                     # waits for it
                     written.append(pool.submit(write, run, placed))
@@ -1352,6 +1372,7 @@ class _Stages:
                 scratch=self.work / "scratch",
                 bound=bound,
                 threads=self._native_threads,
+                memory=self._memory_plan(len(contigs.bases)).alignments,
             )
             for number, result in enumerate(results):
                 runs.append(folder / f"{number:07d}.run")
@@ -1443,7 +1464,9 @@ class _Stages:
             counts,
             words,
             max_reads=self.options.max_reads,
-            partition_bytes=self.partition_bytes,
+            partition_bytes=min(
+                self.partition_bytes, self._memory_plan(len(contigs.bases)).partition
+            ),
             at_least=PARTITIONS_PER_WORKER * sharing,
             graded=shared,
         )

@@ -412,13 +412,13 @@ def test_a_file_that_is_no_scheduler_file_is_told(tmp_path, text):
 
 @pytest.mark.parametrize("memory", ["1MB", "much", "-1GB"])
 def test_memory_that_no_worker_can_do_with_is_refused_at_once(community, tmp_path, memory):
-    with pytest.raises(ParameterError, match="worker memory is"):
+    with pytest.raises(ParameterError, match="memory"):
         dlasm.extend(
             community.contigs_path,
             reads=community.reads_paths,
             output=tmp_path / "o",
             workers=1,
-            worker_memory=memory,
+            memory=memory,
         )
     assert not (tmp_path / "o").exists()
 
