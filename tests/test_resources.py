@@ -25,7 +25,7 @@ def test_sizes(size, bytes_) -> None:
 
 @pytest.mark.parametrize("size", ["", "much", "-1GB", 0, -5, None, "nan"])
 def test_what_is_no_size_is_refused(size) -> None:
-    with pytest.raises(ParameterError, match="memory is .* give a size such as 8GB"):
+    with pytest.raises(ParameterError, match=r"memory is .* give a size such as 8GB"):
         parse_size(size, "memory")
 
 
