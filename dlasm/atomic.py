@@ -22,6 +22,7 @@ __all__ = [
     "drop_folder",
     "finish_folder",
     "remove_tree",
+    "sync_file",
     "sync_folder",
     "temporary_of",
     "whole_file",
@@ -67,8 +68,7 @@ def whole_file(path: str | os.PathLike[str], *, sync: bool = False) -> Iterator[
         with open(work, "xb") as file:
             yield file
             if sync:
-                file.flush()
-                os.fsync(file.fileno())
+                sync_file(file)
         work.replace(path)
     except BaseException:
         work.unlink(missing_ok=True)
@@ -141,7 +141,13 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def sync_folder(path: Path) -> None:
+def sync_file(file: IO[bytes]) -> None:
+    """Make what was written to a file outlast a power cut."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(path: str | os.PathLike[str]) -> None:
     """Make the names in a folder outlast a power cut."""
     folder = os.open(path, os.O_RDONLY)
     try:

@@ -29,13 +29,14 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from dlasm import params as defaults
 from dlasm._version import __version__
 from dlasm.atomic import drop_folder, whole_file, whole_folder, write_json
+from dlasm.background import in_background, one_ahead
 from dlasm.dispatch import CPU_POOL, GPU_POOL, PartitionSource, Task, run_here, run_tasks
 from dlasm.engines.choose import prepare
 from dlasm.errors import (
@@ -54,12 +55,12 @@ from dlasm.gpus import Gpu, GpuChoice, GpusAsked, bare_uuid, choose_gpus, parse_
 from dlasm.params import WalkParams, walk_limit_from_insert
 from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
 from dlasm.report import (
+    TABLES,
     Progress,
     contigs_frame,
     extensions_frame,
     figures,
-    write_extensions,
-    write_fasta,
+    write_files,
 )
 from dlasm.resources import MemoryPlan, check_space, parse_size, plan_memory
 from dlasm.runs import write_run_file
@@ -114,8 +115,6 @@ BATCHES_PER_RUN = 16
 files, and a worker has a tenth of a second to do."""
 
 log = logging.getLogger("dlasm")
-
-_Item = TypeVar("_Item")
 
 
 # -- the public functions --------------------------------------------------------------------------
@@ -705,10 +704,9 @@ def _write_missing(path: Path) -> list[str]:
                 f"{path / name}: is missing although this run is finished, and cannot be made from "
                 "what is left of it; start again with --force"
             )
-    writers = {"extended.fasta": write_fasta, "extensions.tsv": write_extensions}
-    missing = [name for name in writers if not (path / name).is_file()]
-    for name in missing:
-        writers[name](path / name, open_results(path / "results.zarr"))
+    missing = [name for name in TABLES if not (path / name).is_file()]
+    if missing:
+        write_files(path, open_results(path / "results.zarr"), missing)
     return missing
 
 
@@ -862,23 +860,6 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def _in_background(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-    """Call a function in a thread of its own."""
-    executor = ThreadPoolExecutor(1)
-    started = executor.submit(function, *args, **kwargs)
-    executor.shutdown(wait=False)
-    return started
-
-
-def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """Make the next item in a thread while one is used."""
-    with ThreadPoolExecutor(1) as maker:
-        following = maker.submit(next, items, None)
-        while (item := following.result()) is not None:
-            following = maker.submit(next, items, None)
-            yield item
-
-
 def _system_error(error: BaseException) -> OSError | None:
     """Return the error of the system, not of the input, that an error comes from, if it does."""
     cause: BaseException | None = error
@@ -987,8 +968,8 @@ class _Stages:
         self.begun: Future[Path] | None = None  # the store of results
         self.starting: dict[Gpu, Future[Any]] = {}  # GPUs of this process
         # both take a while on a busy machine, and are needed at the end
-        self.versions = _in_background(_versions)
-        _in_background(import_module, "zarr")
+        self.versions = in_background(_versions)
+        in_background(import_module, "zarr")
 
     def run(self) -> None:
         """Do what is left to do."""
@@ -1001,7 +982,7 @@ class _Stages:
                 self._check_gpu_workers(self.client)
         else:
             self.starting = {
-                gpu: _in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=gpu.uuid)
+                gpu: in_background(prepare, GPU_POOL, kernel=self.pools.kernel, gpu=gpu.uuid)
                 for gpu in self.pools.devices
             }
         background: list[Future[Any]] = list(self.starting.values())
@@ -1121,7 +1102,7 @@ class _Stages:
         def pieces() -> Iterator[Contigs]:
             nonlocal reads
             chunks = iter_dump(path, phred_offset=self.options.phred, threads=self._native_threads)
-            for number, chunk in enumerate(_one_ahead(chunks)):
+            for number, chunk in enumerate(one_ahead(chunks)):
                 run = folder / f"{number:07d}.run"
                 write_run_file(run, chunk.run)
                 runs.append(run)
@@ -1495,7 +1476,7 @@ class _Stages:
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
         if self.begun is None:  # beside the extension, which leaves processors to it now and then
-            self.begun = _in_background(
+            self.begun = in_background(
                 begin_store,
                 self.folder.path / "results.zarr",
                 job.contigs,
@@ -1610,26 +1591,15 @@ class _Stages:
     def _report(self) -> dict[str, Any]:
         """Write the extended contigs, the table of ends and the figures."""
         results = open_results(self.folder.path / "results.zarr")
-        self.progress.stage("report", 2 * len(results), "rows")
-        files = {"extended.fasta": write_fasta, "extensions.tsv": write_extensions}
-        lock = Lock()
-
-        def advance(rows: int) -> None:
-            with lock:
-                self.progress.advance(rows)
-
-        # each waits for the disk at its end
-        writing = [
-            _in_background(write, self.folder.path / name, results, advance, self._native_threads)
-            for name, write in files.items()
-        ]
-        try:
-            about = figures(results)
-        finally:
-            wait(writing)
-        for written in writing:
-            written.result()
-        return {"figures": about}
+        self.progress.stage("report", len(results), "contigs")
+        counted = in_background(figures, results)
+        write_files(
+            self.folder.path,
+            results,
+            advance=self.progress.advance,
+            threads=self._native_threads,
+        )
+        return {"figures": counted.result()}
 
     def _record(self, name: str) -> dict[str, Any]:
         """Return what a finished stage left in the state."""

@@ -7,8 +7,9 @@ arrays: no Python object is made per contig.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,15 @@ import numpy as np
 
 import dlasm.io._text as _text
 from dlasm.arrays import SIDES
-from dlasm.atomic import whole_file
+from dlasm.atomic import sync_file, sync_folder, whole_file
+from dlasm.background import one_ahead
 from dlasm.params import OUTCOMES
 from dlasm.store import Block, Results
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Progress", "extensions_frame", "figures", "n50", "write_extensions", "write_fasta"]
+__all__ = ["TABLES", "Progress", "extensions_frame", "figures", "n50", "write_files"]
 
 Ragged = tuple[np.ndarray, np.ndarray]
 """Text of many rows: uint8 values one after another, and int64 lengths of the rows."""
@@ -51,89 +53,100 @@ class Progress:
         """Say that the run has ended, well or not."""
 
 
-def write_fasta(
-    path: str | os.PathLike[str],
+def _fasta(block: Block, threads: int) -> np.ndarray:
+    return _text.fasta(
+        block.name_values,
+        block.name_offsets,
+        block.bases,
+        block.offsets,
+        block.depth,
+        block.walk_values,
+        block.walk_offsets,
+        block.outcome,
+        OUTCOMES,
+        threads,
+    )
+
+
+def _extensions(block: Block, threads: int) -> np.ndarray:
+    return _text.extensions(
+        block.name_values,
+        block.name_offsets,
+        block.walk_offsets,
+        block.k,
+        block.outcome,
+        block.candidates,
+        block.bin,
+        SIDES,
+        OUTCOMES,
+        threads,
+    )
+
+
+TABLES: dict[str, tuple[bytes, Callable[[Block, int], np.ndarray]]] = {
+    "extended.fasta": (b"", _fasta),
+    "extensions.tsv": (b"contig\tside\tbases\tk\toutcome\tcandidates\tbin\n", _extensions),
+}
+"""The header of each file of a run, and what makes its rows of a block of contigs."""
+
+
+def write_files(
+    folder: str | os.PathLike[str],
     results: Results,
+    names: Iterable[str] = TABLES,
     advance: Callable[[int], None] = lambda _contigs: None,
     threads: int = 1,
 ) -> None:
-    """Write the extended contigs, in input order.
+    """Write the extended contigs and the table of their ends, in input order.
 
-    The sequence of a contig is on one line, its own bytes unchanged. Tags follow the id: bases
-    appended ``left`` and ``right``, why each walk stopped or there is none (``left_reason``,
-    ``right_reason``), ``depth`` with two decimals.
+    ``extended.fasta``: the sequence of a contig is on one line, its own bytes unchanged. Tags
+    follow the id: bases appended ``left`` and ``right``, why each walk stopped or there is none
+    (``left_reason``, ``right_reason``), ``depth`` with two decimals.
+
+    ``extensions.tsv``: a tab-separated row per contig end, left before right. Columns: ``contig``,
+    ``side``, ``bases`` (appended), ``k`` (of the accepted walk, 0 without one), ``outcome`` (why
+    the walk stopped, or why there is none), ``candidates`` (candidate reads before the cap),
+    ``bin``.
 
     Parameters
     ----------
-    path : path-like
-        The file; it appears only when it is whole.
+    folder : path-like
+        Where the files appear when they are whole.
     results : Results
-        The store.
+        The store; it is read once for all files.
+    names : iterable of str
+        Which of the two files.
     advance : callable
         Told how many contigs were written.
     threads : int
         Native threads.
     """
-
-    def text(block: Block) -> np.ndarray:
-        return _text.fasta(
-            block.name_values,
-            block.name_offsets,
-            block.bases,
-            block.offsets,
-            block.depth,
-            block.walk_values,
-            block.walk_offsets,
-            block.outcome,
-            OUTCOMES,
-            threads,
-        )
-
-    _write_blocks(Path(path), results, b"", text, advance, with_bases=True)
-
-
-def write_extensions(
-    path: str | os.PathLike[str],
-    results: Results,
-    advance: Callable[[int], None] = lambda _contigs: None,
-    threads: int = 1,
-) -> None:
-    """Write a tab-separated row per contig end, in input order, left before right.
-
-    Parameters
-    ----------
-    path : path-like
-        The file; it appears only when it is whole. Columns: ``contig``, ``side``, ``bases``
-        (appended), ``k`` (of the accepted walk, 0 without one), ``outcome`` (why the walk stopped,
-        or why there is none), ``candidates`` (candidate reads before the cap), ``bin``.
-    results : Results
-        The store.
-    advance : callable
-        Told how many contigs were written.
-    threads : int
-        Native threads.
-    """
-
-    def text(block: Block) -> np.ndarray:
-        return _text.extensions(
-            block.name_values,
-            block.name_offsets,
-            block.walk_offsets,
-            block.k,
-            block.outcome,
-            block.candidates,
-            block.bin,
-            SIDES,
-            OUTCOMES,
-            threads,
-        )
-
-    header = b"contig\tside\tbases\tk\toutcome\tcandidates\tbin\n"
-    _write_blocks(Path(path), results, header, text, advance, with_bases=False)
+    files = {name: TABLES[name] for name in names}
+    blocks = one_ahead(results.blocks(with_bases="extended.fasta" in files))
+    with ExitStack() as stack:
+        opened = [stack.enter_context(whole_file(Path(folder) / name)) for name in files]
+        # they end before the files take their names
+        writers = stack.enter_context(ThreadPoolExecutor(max(1, len(files))))
+        for file, (header, _) in zip(opened, files.values(), strict=True):
+            file.write(header)
+        written: list[Future[int]] = []
+        for block in blocks:
+            rows = [text(block, threads).data for _, text in files.values()]
+            for each in written:  # while these rows were made
+                each.result()
+            written = [
+                writers.submit(file.write, row) for file, row in zip(opened, rows, strict=True)
+            ]
+            advance(len(block))
+        for each in written:
+            each.result()
+        for _ in writers.map(sync_file, opened):
+            pass
+    sync_folder(folder)
 
 
 def extensions_frame(results: Results) -> pd.DataFrame:
-    """Return what :func:`write_extensions` writes as a pandas DataFrame."""
+    """Return what ``extensions.tsv`` holds as a pandas DataFrame."""
     import pandas as pd
 
     n = len(results)
@@ -265,29 +278,6 @@ def figures(results: Results) -> dict[str, Any]:
 
 
 # -- text in flat arrays ---------------------------------------------------------------------------
-
-
-def _write_blocks(
-    path: Path,
-    results: Results,
-    header: bytes,
-    text: Callable[[Block], np.ndarray],
-    advance: Callable[[int], None],
-    *,
-    with_bases: bool,
-) -> None:
-    """Write a file block by block; it takes its name when it is whole."""
-    with whole_file(path, sync=True) as file, ThreadPoolExecutor(1) as writer:
-        file.write(header)
-        written: Future[int] | None = None
-        for block in results.blocks(with_bases=with_bases):
-            rows = text(block)
-            if written:  # while the next rows were made
-                written.result()
-            written = writer.submit(file.write, rows.data)
-            advance(len(block))
-        if written:
-            written.result()
 
 
 def _join(columns: Sequence[Ragged]) -> Ragged:

@@ -41,10 +41,8 @@ RUN_FORMAT = 1
 WHOLE_HASH_BYTES = 64 << 20
 """Files up to this size, which is what the samples of a larger one hold, are hashed whole."""
 
-PIECE_BYTES = 8 << 20
-
+PIECE_BYTES = 1 << 20
 SAMPLES = 64
-SAMPLE_BYTES = 1 << 20
 
 OWN_FILES = frozenset(
     {
@@ -87,9 +85,9 @@ def identify_input(
     -------
     dict
         ``role``, ``path``, and ``size`` (bytes) with ``blake2b`` of all bytes up to 64 MiB: a
-        hash of hashes of pieces of 8 MiB, which threads make; of larger files ``sampled``, a hash
-        of 64 pieces of 1 MiB, and ``mtime_ns``. A pipe has no
-        identity: ``pipe`` is true.
+        hash of hashes of pieces of 1 MiB, which threads make; of larger files ``sampled``, that of
+        64 such pieces spread over the file, and ``mtime_ns``. A pipe has no identity: ``pipe`` is
+        true.
 
     Raises
     ------
@@ -108,17 +106,18 @@ def identify_input(
             status = os.fstat(file.fileno())
             digest = hashlib.blake2b(digest_size=16)
             about["size"] = status.st_size
-            if status.st_size <= WHOLE_HASH_BYTES:
-                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-                    pieces = range(0, status.st_size, PIECE_BYTES)
-                    for hashed in threads.map(partial(_hash_piece, file.fileno()), pieces):
-                        digest.update(hashed)
-                about["blake2b"] = digest.hexdigest()
+            is_small = status.st_size <= WHOLE_HASH_BYTES
+            pieces: Sequence[int]
+            if is_small:
+                pieces = range(0, status.st_size, PIECE_BYTES)
             else:
-                for sample in range(SAMPLES):
-                    file.seek((status.st_size - SAMPLE_BYTES) * sample // (SAMPLES - 1))
-                    digest.update(file.read(SAMPLE_BYTES))
-                about["sampled"] = digest.hexdigest()
+                last = status.st_size - PIECE_BYTES
+                pieces = [last * sample // (SAMPLES - 1) for sample in range(SAMPLES)]
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+                for hashed in threads.map(partial(_hash_piece, file.fileno()), pieces):
+                    digest.update(hashed)
+            about["blake2b" if is_small else "sampled"] = digest.hexdigest()
+            if not is_small:
                 about["mtime_ns"] = status.st_mtime_ns
     except OSError as cause:
         raise error(
@@ -130,10 +129,7 @@ def identify_input(
 
 def _hash_piece(file: int, begin: int) -> bytes:
     """Hash a piece of an open file."""
-    digest = hashlib.blake2b(digest_size=16)
-    for at in range(begin, begin + PIECE_BYTES, SAMPLE_BYTES):
-        digest.update(os.pread(file, SAMPLE_BYTES, at))
-    return digest.digest()
+    return hashlib.blake2b(os.pread(file, PIECE_BYTES, begin), digest_size=16).digest()
 
 
 class RunFolder:

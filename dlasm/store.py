@@ -376,26 +376,33 @@ class Results:
         with_bases : bool
             Whether to read the sequences of the contigs; they are left empty otherwise.
         """
-        contigs, results = self._contigs, self._results
+        ahead = {
+            name: _ReadAhead(group[name])
+            for group, names in (
+                (self._contigs, ("bases", "name_values", "depth")),
+                (self._results, ("bin", "candidates", "walk_values", "k", "outcome")),
+            )
+            for name in names
+        }
         for begin, end in blocks_of(self.offsets):
             offsets = self.offsets[begin : end + 1]
             names = self._name_offsets[begin : end + 1]
             walks = self.walk_offsets[2 * begin : 2 * end + 1]
             yield Block(
                 first=begin,
-                bases=np.asarray(contigs["bases"][offsets[0] : offsets[-1]])
+                bases=ahead["bases"].read(offsets[0], offsets[-1])
                 if with_bases
                 else np.zeros(0, dtype=np.uint8),
                 offsets=offsets - offsets[0],
-                name_values=np.asarray(contigs["name_values"][names[0] : names[-1]]),
+                name_values=ahead["name_values"].read(names[0], names[-1]),
                 name_offsets=names - names[0],
-                depth=np.asarray(contigs["depth"][begin:end]),
-                bin=np.asarray(results["bin"][begin:end]),
-                candidates=np.asarray(results["candidates"][2 * begin : 2 * end]),
-                walk_values=np.asarray(results["walk_values"][walks[0] : walks[-1]]),
+                depth=ahead["depth"].read(begin, end),
+                bin=ahead["bin"].read(begin, end),
+                candidates=ahead["candidates"].read(2 * begin, 2 * end),
+                walk_values=ahead["walk_values"].read(walks[0], walks[-1]),
                 walk_offsets=walks - walks[0],
-                k=np.asarray(results["k"][2 * begin : 2 * end]),
-                outcome=np.asarray(results["outcome"][2 * begin : 2 * end]),
+                k=ahead["k"].read(2 * begin, 2 * end),
+                outcome=ahead["outcome"].read(2 * begin, 2 * end),
             )
 
 
@@ -465,6 +472,26 @@ def _gather_block(
         source = np.arange(offsets[0], offsets[-1])
         values[source + shift] = walks[offsets[0] : offsets[-1]]
     return {"walk_values": values, "walk_offsets": walk_offsets, "k": k, "outcome": outcome}
+
+
+class _ReadAhead:
+    """Reads an array from its begin to its end, each chunk once however small the parts are."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._begin = 0
+        self._values = np.zeros(0, dtype=array.dtype)
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """Return the values of a part, which begins where the one before it ended."""
+        kept = self._values[begin - self._begin :]
+        if end - begin > len(kept):
+            chunk = self._array.chunks[0]
+            stop = min(-(-end // chunk) * chunk, self._array.shape[0])
+            more = np.asarray(self._array[begin + len(kept) : stop])
+            self._values = np.concatenate([kept, more]) if len(kept) else more
+            self._begin = begin
+        return self._values[begin - self._begin : end - self._begin]
 
 
 def _create_array(group: Any, name: str, spec: ArraySpec, size: int) -> tuple[Any, int]:
