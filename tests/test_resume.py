@@ -55,8 +55,8 @@ MOMENTS = {
     "first partition": ("dlasm.store:write_partition", 1),
     "third partition": ("dlasm.store:validate", 3),
     "results": ("dlasm.store:_gather_block", 1),
-    "sequences": ("dlasm.report:_write_blocks", 1),
-    "table": ("dlasm.report:_write_blocks", 2),
+    "files begun": ("dlasm.report:sync_file", 1),
+    "files whole": ("dlasm.report:sync_folder", 1),
     "figures": ("dlasm.pipeline:figures", 1),
     "summary": ("dlasm.pipeline:_versions", 1),
 }
