@@ -40,13 +40,10 @@ from dlasm.params import HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
 from dlasm.recruit import (
     BatchFacts,
     BatchResult,
+    Chosen,
     Placements,
     add_counts,
-    aligned_bases,
-    find_candidates,
-    is_counted,
-    pair_facts,
-    select_rows,
+    choose,
 )
 from dlasm.runs import OVERHANG, CandidateRun
 
@@ -482,16 +479,16 @@ def _join(
     """Return facts and candidates of reads whose mates are all here, sorted by name."""
     mate, rank = _mates_and_ranks(rows)
     places = _primary_places(rows)
-    counted = select_rows(places, is_counted(places, contig_lengths))
-    facts = _bam_facts(rows, places, counted, mate, contig_lengths)
-    found = find_candidates(
-        counted,
-        None if bound is None else mate,
-        rows["length"],
-        rank,
+    found = choose(
+        places,
+        mate,
+        np.ascontiguousarray(rows["length"]),
         contig_lengths,
-        0 if bound is None else bound,
+        bound=0.0 if bound is None else bound,
+        project=bound is not None,
+        order=rank,
     )
+    facts = _bam_facts(rows, found, mate)
     bits = rows["bits"][found.read]
     whole = (bits & WHOLE) != 0
     read = found.read[whole]
@@ -533,30 +530,20 @@ def _primary_places(rows: np.ndarray) -> Placements:
     )
 
 
-def _bam_facts(
-    rows: np.ndarray,
-    places: Placements,
-    counted: Placements,
-    mate: np.ndarray,
-    contig_lengths: np.ndarray,
-) -> BatchFacts:
+def _bam_facts(rows: np.ndarray, found: Chosen, mate: np.ndarray) -> BatchFacts:
     """Return the facts of reads whose mates are all here."""
-    inserts, insert_contig_length, orientations = pair_facts(
-        counted, mate, contig_lengths, len(rows)
-    )
-    contig, bases = aligned_bases(places)
     paired = ((rows["bits"] & PAIRED) != 0) & ((rows["name"] & _MATE) > 0)
     return BatchFacts(
-        inserts=inserts,
-        insert_contig_length=insert_contig_length,
-        orientations=orientations,
-        aligned_contig=contig,
-        aligned_bases=bases,
+        inserts=found.inserts,
+        insert_contig_length=found.insert_contig_length,
+        orientations=found.orientations,
+        aligned_contig=found.aligned_contig,
+        aligned_bases=found.aligned_bases,
         counts={
             "reads": len(rows),
             "reads_too_short": int(np.count_nonzero(rows["length"] < MIN_READ_LENGTH)),
-            "reads_placed": len(places.read),
-            "reads_counted": len(counted.read),
+            "reads_placed": len(found.best),
+            "reads_counted": int(np.count_nonzero(found.counted)),
             "reads_paired": int(np.count_nonzero(mate >= 0)),
             "mates_missing": int(np.count_nonzero(paired & (mate < 0))),
         },
@@ -564,8 +551,8 @@ def _bam_facts(
 
 
 _NO_FACTS = BatchFacts(
-    inserts=np.empty(0, np.int64),
-    insert_contig_length=np.empty(0, np.int64),
+    inserts=np.empty(0, np.int32),
+    insert_contig_length=np.empty(0, np.int32),
     orientations=np.zeros(3, np.int64),
     aligned_contig=np.empty(0, np.int64),
     aligned_bases=np.empty(0, np.int64),

@@ -34,10 +34,11 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import dlasm._choose as _choose
 import dlasm.kernels._cpu as _cpu
 from dlasm.atomic import whole_file
 from dlasm.errors import DlasmError, StoreError
@@ -51,20 +52,17 @@ __all__ = [
     "MIN_PAIRS",
     "BatchFacts",
     "BatchResult",
-    "Candidates",
+    "Chosen",
     "InsertSize",
     "LibrarySummary",
     "Placements",
     "add_counts",
-    "aligned_bases",
     "bound_suffices",
+    "choose",
     "facts_path",
-    "find_candidates",
     "first_bound",
-    "is_counted",
     "join_results",
     "measure_insert",
-    "pair_facts",
     "read_facts",
     "recruit_batch",
     "summarise_library",
@@ -113,123 +111,90 @@ class Placements:
     score: np.ndarray
 
 
-def is_counted(places: Placements, contig_lengths: np.ndarray) -> np.ndarray:
-    """Rule 1, a bool per place."""
-    after = contig_lengths[places.contig] - places.contig_end
-    counted = np.minimum(places.left, places.contig_start) <= 1
-    counted &= np.minimum(places.right, after) <= 1
-    return counted
-
-
-def _best_rows(places: Placements, counted: np.ndarray, contig_lengths: np.ndarray) -> np.ndarray:
-    """Rule 2: for each read that has a place the row of its best, counted ones first."""
-    new_read = np.ones(len(places.read), dtype=bool)
-    new_read[1:] = places.read[1:] != places.read[:-1]
-    first = np.flatnonzero(new_read)
-    size = np.diff(np.append(first, len(places.read)))
-    best = first.copy()
-    several = np.flatnonzero(size > 1)
-    if len(several):
-        rows = np.flatnonzero(np.repeat(size > 1, size))
-        order = np.lexsort(
-            (
-                places.reverse[rows],
-                places.contig_start[rows],
-                places.contig[rows],
-                contig_lengths[places.contig[rows]],
-                -places.score[rows].astype(np.int64),
-                ~counted[rows],
-                places.read[rows],
-            )
-        )
-        starts = np.cumsum(size[several]) - size[several]
-        best[several] = rows[order[starts]]
-    return best
-
-
 # ---------------------------------------------------------------- candidates of ends
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Candidate reads of contig ends, a row each, sorted by ``end``, then input order.
+class Chosen(NamedTuple):
+    """What the places of reads tell; flat arrays.
 
     Attributes
     ----------
     read : numpy.ndarray
-        int64. Index of the read.
+        int64, shape (candidates,). Indices of the candidate reads, sorted by ``end``, then input
+        order.
     end : numpy.ndarray
         int64. ``2 * contig + side``.
     distance : numpy.ndarray
         int32. Bases to compare with the reach; :data:`~dlasm.runs.OVERHANG` for overhanging reads.
     turn : numpy.ndarray
         uint8. 1 where the reverse complement of the read as sequenced is stored.
+    inserts, insert_contig_length, orientations, aligned_contig, aligned_bases : numpy.ndarray
+        As in :class:`BatchFacts`.
+    best : numpy.ndarray
+        int64, shape (reads with a place,). Row of the place of each (rule 2).
+    counted : numpy.ndarray
+        uint8, same shape. Whether it counts (rule 1).
     """
 
     read: np.ndarray
     end: np.ndarray
     distance: np.ndarray
     turn: np.ndarray
+    inserts: np.ndarray
+    insert_contig_length: np.ndarray
+    orientations: np.ndarray
+    aligned_contig: np.ndarray
+    aligned_bases: np.ndarray
+    best: np.ndarray
+    counted: np.ndarray
 
 
-def find_candidates(
+def choose(
     places: Placements,
     mate: np.ndarray | None,
     length: np.ndarray,
-    order: np.ndarray | None,
     contig_lengths: np.ndarray,
+    *,
     bound: float,
-) -> Candidates:
-    """Rules 3 to 6: candidates that reads with one counted place each give.
+    project: bool = True,
+    order: np.ndarray | None = None,
+) -> Chosen:
+    """Apply the rules to the places of some reads and their mates.
+
+    Reads shorter than 22 bases take no part at all: they are neither stored nor do they project
+    their mates.
+
+    A pair faces each other if the 5' end of its read on the + strand lies left of the 5' end of
+    the one on the - strand (as Picard and samtools have it); the insert is what lies between.
 
     Parameters
     ----------
     places : Placements
-        At most one row per read, counted places only.
+        Any number of places for each read.
     mate : numpy.ndarray or None
-        int64, shape (reads,). Index of each read's mate, -1 without one; None: no projection.
+        int64, shape (reads,). Index of each read's mate, -1 without one; None: there are none.
     length : numpy.ndarray
-        int32, shape (reads,). Shorter reads than 22 are not stored.
-    order : numpy.ndarray or None
-        int64, shape (reads,). Rank of a read in the input; None: its index.
+        int32, shape (reads,). Bases of the reads.
     contig_lengths : numpy.ndarray
         int64, shape (contigs,).
     bound : float
         Mates are projected over distances below this, bases.
+    project : bool
+        Whether mates are projected.
+    order : numpy.ndarray or None
+        int64, shape (reads,). Rank of a read in the input; None: its index.
     """
-    contig, turned = places.contig, places.reverse.astype(bool)
-    contig_length = contig_lengths[contig]
-    over_left = np.flatnonzero(places.left > places.contig_start)
-    over_right = np.flatnonzero(places.right > contig_length - places.contig_end)
-    read = [places.read[over_left], places.read[over_right]]
-    end = [2 * contig[over_left], 2 * contig[over_right] + 1]
-    turn = [~turned[over_left], turned[over_right]]
-    distance = [np.full(len(over_left) + len(over_right), OVERHANG, dtype=np.int64)]
-    if mate is not None:
-        span = np.where(
-            turned,
-            places.contig_end + places.right,
-            contig_length - (places.contig_start - places.left),
+    return Chosen(
+        *_choose.choose(
+            *(getattr(places, each.name) for each in fields(Placements)),
+            length,
+            mate,
+            order,
+            contig_lengths,
+            MIN_READ_LENGTH,
+            project,
+            bound,
         )
-        near = np.flatnonzero(span < bound)
-        target = mate[places.read[near]]
-        contig_of = np.full(len(mate), -1, dtype=np.int64)
-        contig_of[places.read] = contig
-        keep = (target >= 0) & (contig_of[target] != contig[near])
-        near, target = near[keep], target[keep]
-        read.append(target)
-        end.append(2 * contig[near] + ~turned[near])
-        turn.append(np.ones(len(near), dtype=bool))
-        distance.append(span[near])
-    reads, ends = np.concatenate(read), np.concatenate(end)
-    rank = reads if order is None else order[reads]
-    rows = np.lexsort((rank, ends))
-    rows = rows[length[reads[rows]] >= MIN_READ_LENGTH]
-    return Candidates(
-        read=reads[rows],
-        end=ends[rows],
-        distance=np.concatenate(distance)[rows].astype(np.int32),
-        turn=np.concatenate(turn)[rows].astype(np.uint8),
     )
 
 
@@ -243,10 +208,10 @@ class BatchFacts:
     Attributes
     ----------
     inserts : numpy.ndarray
-        int64, shape (pairs,). Insert sizes, bases, of pairs whose reads both lie counted and wholly
+        int32, shape (pairs,). Insert sizes, bases, of pairs whose reads both lie counted and wholly
         inside the same contig and face each other.
     insert_contig_length : numpy.ndarray
-        int64, shape (pairs,). Length of the contig of each of them.
+        int32, shape (pairs,). Length of the contig of each of them, 2^31 - 1 if it is longer.
     orientations : numpy.ndarray
         int64, shape (3,). Pairs wholly inside one contig: facing each other, facing outward, on the
         same strand.
@@ -273,73 +238,6 @@ class BatchResult(BatchFacts):
     run: CandidateRun
 
 
-def pair_facts(
-    places: Placements, mate: np.ndarray | None, contig_lengths: np.ndarray, reads: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Insert sizes, lengths of their contigs, and orientations, of pairs inside one contig.
-
-    A pair faces each other if the 5' end of its read on the + strand lies left of the 5' end of
-    the one on the - strand (as Picard and samtools have it); the insert is what lies between.
-
-    Parameters
-    ----------
-    places : Placements
-        At most one row per read, counted places only.
-    mate : numpy.ndarray or None
-        int64, shape (reads,). Index of each read's mate, -1 without one.
-    contig_lengths : numpy.ndarray
-        int64, shape (contigs,).
-    reads : int
-        Number of reads.
-
-    Returns
-    -------
-    inserts, insert_contig_length, orientations : numpy.ndarray
-        As in :class:`BatchFacts`.
-    """
-    if mate is None:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(3, np.int64)
-    after = contig_lengths[places.contig] - places.contig_end
-    inside = np.flatnonzero((places.left <= places.contig_start) & (places.right <= after))
-    row_of = np.full(reads, -1, dtype=np.int64)
-    row_of[places.read[inside]] = inside
-    read = places.read[inside]
-    other = mate[read]
-    one = inside[(other > read) & (row_of[other] >= 0)]
-    two = row_of[mate[places.read[one]]]
-    same_contig = places.contig[one] == places.contig[two]
-    one, two = one[same_contig], two[same_contig]
-    opposite = places.reverse[one] != places.reverse[two]
-    plus = np.where(places.reverse[one] == 0, one, two)[opposite]
-    minus = np.where(places.reverse[one] == 0, two, one)[opposite]
-    inserts = (places.contig_end[minus] + places.right[minus]) - (
-        places.contig_start[plus] - places.left[plus]
-    )
-    facing = inserts > 0
-    orientations = np.array(
-        [
-            np.count_nonzero(facing),
-            len(facing) - np.count_nonzero(facing),
-            len(one) - len(facing),
-        ],
-        dtype=np.int64,
-    )
-    return inserts[facing], contig_lengths[places.contig[plus[facing]]], orientations
-
-
-def aligned_bases(places: Placements) -> tuple[np.ndarray, np.ndarray]:
-    """Return the contigs that places are on, ascending, and the sum of aligned bases of each."""
-    contig, which = np.unique(places.contig, return_inverse=True)
-    span = places.contig_end - places.contig_start
-    # exact: a batch covers far fewer than 2^53 bases
-    return contig, np.bincount(which, weights=span, minlength=len(contig)).astype(np.int64)
-
-
-def select_rows(places: Placements, rows: np.ndarray) -> Placements:
-    """Return some rows of placements, by number or mask."""
-    return Placements(**{f.name: getattr(places, f.name)[rows] for f in fields(Placements)})
-
-
 def recruit_batch(
     batch: ReadBatch,
     placements: Placements,
@@ -352,9 +250,6 @@ def recruit_batch(
     threads: int = 1,
 ) -> BatchResult:
     """Choose the candidates of contig ends among the reads of a batch.
-
-    Reads shorter than 22 bases take no part at all: they are neither stored nor do they project
-    their mates.
 
     Parameters
     ----------
@@ -386,52 +281,48 @@ def recruit_batch(
         raise DlasmError(
             f"batch of {reads} reads from {batch.first} on divides a pair; this is a fault of dlasm"
         )
-    long_enough = batch.length[placements.read] >= MIN_READ_LENGTH
-    if not long_enough.all():
-        placements = select_rows(placements, np.flatnonzero(long_enough))
-    counted = is_counted(placements, contig_lengths)
-    best = _best_rows(placements, counted, contig_lengths)
-    placed = select_rows(placements, best)
-    chosen = select_rows(placements, best[counted[best]])
-    mate = np.arange(reads, dtype=np.int64) ^ 1 if batch.paired else None
-    candidates = find_candidates(
-        chosen, mate if paired_fr else None, batch.length, None, contig_lengths, bound
+    chosen = choose(
+        placements,
+        np.arange(reads, dtype=np.int64) ^ 1 if batch.paired else None,
+        batch.length,
+        contig_lengths,
+        bound=bound,
+        project=paired_fr,
     )
     words, word_offset, has_n = _cpu.pack_reads(
         batch.text,
-        batch.base_start[candidates.read],
-        batch.quality_start[candidates.read],
-        batch.length[candidates.read],
-        candidates.turn,
+        batch.base_start[chosen.read],
+        batch.quality_start[chosen.read],
+        batch.length[chosen.read],
+        chosen.turn,
         phred_offset,
         LOW_QUALITY,
         HIGH_QUALITY,
         threads,
     )
-    inserts, insert_contig_length, orientations = pair_facts(chosen, mate, contig_lengths, reads)
-    contig, bases = aligned_bases(placed)
+    overhanging = int(np.count_nonzero(chosen.distance == OVERHANG))
     return BatchResult(
         run=CandidateRun(
-            end=candidates.end,
-            distance=candidates.distance,
-            length=batch.length[candidates.read],
+            end=chosen.end,
+            distance=chosen.distance,
+            length=batch.length[chosen.read],
             has_n=has_n,
             word_offset=word_offset,
             words=words,
             library=library,
         ),
-        inserts=inserts,
-        insert_contig_length=insert_contig_length,
-        orientations=orientations,
-        aligned_contig=contig,
-        aligned_bases=bases,
+        inserts=chosen.inserts,
+        insert_contig_length=chosen.insert_contig_length,
+        orientations=chosen.orientations,
+        aligned_contig=chosen.aligned_contig,
+        aligned_bases=chosen.aligned_bases,
         counts={
             "reads": reads,
             "reads_too_short": int(np.count_nonzero(batch.length < MIN_READ_LENGTH)),
-            "reads_placed": len(placed.read),
-            "reads_counted": len(chosen.read),
-            "overhanging": int(np.count_nonzero(candidates.distance == OVERHANG)),
-            "projected_within_bound": int(np.count_nonzero(candidates.distance != OVERHANG)),
+            "reads_placed": len(chosen.best),
+            "reads_counted": int(np.count_nonzero(chosen.counted)),
+            "overhanging": overhanging,
+            "projected_within_bound": len(chosen.read) - overhanging,
         },
     )
 
@@ -598,7 +489,7 @@ def measure_insert(facts: Iterable[BatchFacts]) -> InsertSize:
     if pairs >= MIN_PAIRS:
         twice_median = everything.at((pairs - 1) // 2) + everything.at(pairs // 2)
         for batch in facts:
-            long_enough = 2 * batch.insert_contig_length >= 3 * twice_median
+            long_enough = batch.insert_contig_length >= math.ceil(3 * twice_median / 2)
             taken.add(batch.inserts[long_enough])
         pairs = len(taken)
     if pairs < MIN_PAIRS:

@@ -27,9 +27,8 @@ from dlasm.mapping import Aligner
 from dlasm.recruit import (
     BatchResult,
     Placements,
-    _best_rows,
     add_counts,
-    is_counted,
+    choose,
     recruit_batch,
     summarise_library,
 )
@@ -52,7 +51,8 @@ def direct(world: World, places: Placements) -> BatchResult:
 
 def sam_records(world: World, places: Placements) -> list[str]:
     """A primary record per read at its best place, secondary records at the others."""
-    best = set(_best_rows(places, is_counted(places, world.contigs.lengths), world.contigs.lengths))
+    chosen = choose(places, None, world.batch.length, world.contigs.lengths, bound=0)
+    best = set(chosen.best.tolist())
     lines: dict[int, list[str]] = {}
     for row, (i, contig, start, end, left, right, reverse, score) in enumerate(
         placement_rows(places)
