@@ -22,7 +22,7 @@ read's name, in which batches of reads look up their places.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -274,6 +274,7 @@ def iter_bam_results(
     bound: float,
     threads: int = 1,
     memory: int = _MEMORY,
+    advance: Callable[[int], None] = lambda _records: None,
 ) -> Iterator[BatchResult]:
     """Read a BAM, SAM or CRAM file, in any order, as one library.
 
@@ -299,6 +300,8 @@ def iter_bam_results(
         Threads that decompress and sort. The results do not depend on them.
     memory : int
         Bytes to use, about, whatever the number of reads; for each thread some 20 MB more.
+    advance : callable
+        Told how many records were read.
 
     Yields
     ------
@@ -344,6 +347,7 @@ def iter_bam_results(
             rows.add(new, ((new["name"] >> np.uint64(48)) * np.uint64(parts)) >> np.uint64(16))
             kept.add(chunk, index)
             records += len(chunk)
+            advance(len(chunk))
         wanted = spill("candidates", _CANDIDATE, parts)
         rank_counts = np.zeros(_RANK_BINS, dtype=np.int64)
 

@@ -1343,7 +1343,7 @@ class _Stages:
         given = self.options.insert
         bound = MATE_BOUND if given is None else first_bound(given=given)
         while True:
-            self.progress.stage("candidates", unit="reads")
+            self.progress.stage("candidates", unit="records")
             folder = self.work / "candidates" / f"bam-{bound:.0f}"
             folder.mkdir(parents=True, exist_ok=True)
             runs: list[Path] = []
@@ -1354,11 +1354,11 @@ class _Stages:
                 bound=bound,
                 threads=self._native_threads,
                 memory=self._memory_plan(len(contigs.bases)).alignments,
+                advance=self.progress.advance,
             )
             for number, result in enumerate(results):
                 runs.append(folder / f"{number:07d}.run")
                 write_batch_result(runs[-1], result)
-                self.progress.advance(result.counts.get("reads", 0))
             facts = _Facts(runs)
             paired = any(each.counts.get("reads_paired") for each in facts)
             summary = summarise_library(facts, paired=paired, given=given, name=path)

@@ -1,16 +1,21 @@
-"""Time of `dlasm extend`, files to files, beside minimap2 piped to samtools sort on the same files.
+"""Time of `dlasm extend`, files to files, beside minimap2 on the same files.
 
-Both are run in turn on this machine, so the ratio holds however busy it is. With ``--multiply`` the
-reads are repeated under new names, and the peak memory of dlasm is shown for each multiple.
+`minimap2 -ax sr` alone, to nowhere, is what mapping takes; piped to `samtools sort` it is what a
+tool that needs sorted alignments waits for. All are run in turn on this machine, so ratios hold
+however busy it is. With ``--multiply`` the reads are repeated under new names, which shows whether
+memory is bounded and time linear; with several ``--threads``, how the run scales.
 
     python workflows/benchmarks/whole_run.py contigs.fa.gz reads_1.fq.gz reads_2.fq.gz
     python workflows/benchmarks/whole_run.py contigs.fa.gz r1.fq.gz r2.fq.gz --multiply 1 10
+    python workflows/benchmarks/whole_run.py contigs.fa.gz r1.fq.gz r2.fq.gz --threads 1 2 4 8 16
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
+import json
 import os
 import resource
 import shlex
@@ -21,6 +26,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+COLUMNS = (
+    "multiple", "threads", "program", "wall_s", "cpu_s", "peak_mib", "wall_of_minimap2", "stages"
+)  # fmt: skip
 
 
 def measure(command: str) -> tuple[float, float, float]:
@@ -40,14 +49,11 @@ def measure(command: str) -> tuple[float, float, float]:
 
 def multiply(source: str, target: Path, times: int) -> None:
     """Repeat a gzip-compressed FASTQ file under new names."""
-    with gzip.open(source, "rb") as reads:
-        lines = reads.read().split(b"\n")
-    headers = range(0, len(lines) - 3, 4)
     with gzip.open(target, "wb", compresslevel=1) as out:
         for number in range(times):
-            for i in headers:
-                lines_here = b"\n".join(lines[i + 1 : i + 4])
-                out.write(b"@x%d_%s\n%s\n" % (number, lines[i][1:], lines_here))
+            with gzip.open(source, "rb") as reads:
+                for i, line in enumerate(reads):
+                    out.write(b"@x%d_%s" % (number, line[1:]) if i % 4 == 0 else line)
 
 
 def main() -> None:
@@ -56,14 +62,18 @@ def main() -> None:
     parser.add_argument("contigs")
     parser.add_argument("reads_1")
     parser.add_argument("reads_2")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, nargs="+", default=[2])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--multiply", type=int, nargs="+", default=[1])
-    parser.add_argument("--no-peer", action="store_true", help="dlasm alone")
+    parser.add_argument(
+        "--peers", nargs="*", choices=("minimap2", "sort"), default=["minimap2", "sort"]
+    )
     parser.add_argument("--options", default="", help="more options for dlasm extend")
+    parser.add_argument("--output", help="write the table as CSV too")
     args = parser.parse_args()
     dlasm = shlex.quote(shutil.which("dlasm", path=str(Path(sys.executable).parent)) or "dlasm")
-    print("times  program  wall s (median)  CPU s  peak MiB  wall against peer")
+    rows: list[tuple[object, ...]] = [COLUMNS]
+    print(*COLUMNS, sep="  ")
     for times in args.multiply:
         with tempfile.TemporaryDirectory(prefix="dlasm-benchmark-") as scratch:
             reads = [args.reads_1, args.reads_2]
@@ -71,31 +81,48 @@ def main() -> None:
                 for i, source in enumerate(reads):
                     reads[i] = f"{scratch}/reads_{i + 1}.fq.gz"
                     multiply(source, Path(reads[i]), times)
+            files = " ".join(map(shlex.quote, [args.contigs, *reads]))
             one, two = map(shlex.quote, reads)
-            contigs = shlex.quote(args.contigs)
-            commands = {
-                "minimap2 | samtools sort": (
-                    f"minimap2 -ax sr -t {args.threads} {contigs} {one} {two} 2>/dev/null"
-                    f" | samtools sort -@ {args.threads} -o {scratch}/peer.bam - 2>/dev/null"
-                ),
-                "dlasm extend": (
-                    f"{dlasm} extend {contigs} -1 {one} -2 {two} -o {scratch}/run --force --quiet"
-                    f" --threads {args.threads} {args.options}"
-                ),
-            }
-            if args.no_peer:
-                del commands["minimap2 | samtools sort"]
-            taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
-            for _ in range(args.rounds):
-                for name, command in commands.items():
-                    taken[name].append(measure(command))
-            peer = 0.0
-            for name, values in taken.items():
-                wall, cpu, peak = (
-                    statistics.median(column) for column in zip(*values, strict=True)
-                )
-                peer = peer or wall
-                print(f"{times}  {name}  {wall:.2f}  {cpu:.2f}  {peak:.0f}  {wall / peer:.2f}")
+            for threads in args.threads:
+                mapping = f"minimap2 -ax sr -t {threads} {files} 2>/dev/null"
+                commands = {
+                    "minimap2": f"{mapping} > /dev/null",
+                    "sort": f"{mapping} | samtools sort -@ {threads} -o {scratch}/peer.bam -"
+                    " 2>/dev/null",
+                    "dlasm extend": f"{dlasm} extend {shlex.quote(args.contigs)} -1 {one} -2 {two}"
+                    f" -o {scratch}/run --force --quiet --threads {threads} {args.options}",
+                }
+                commands = {
+                    name: command
+                    for name, command in commands.items()
+                    if name in args.peers or name == "dlasm extend"
+                }
+                taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+                for _ in range(args.rounds):
+                    for name, command in commands.items():
+                        taken[name].append(measure(command))
+                peer = float("nan")
+                for name, values in taken.items():
+                    wall, cpu, peak = (
+                        statistics.median(column) for column in zip(*values, strict=True)
+                    )
+                    if name == "minimap2":
+                        peer = wall
+                    stages = ""
+                    if name == "dlasm extend":
+                        summary = json.loads(Path(scratch, "run", "summary.json").read_text())
+                        stages = ", ".join(
+                            f"{stage} {about['seconds']}"
+                            for stage, about in summary["stages"].items()
+                        )
+                    rows.append(
+                        (times, threads, name, f"{wall:.2f}", f"{cpu:.2f}", f"{peak:.0f}",
+                         f"{wall / peer:.3f}", stages)
+                    )  # fmt: skip
+                    print(*rows[-1], sep="  ", flush=True)
+    if args.output:
+        with open(args.output, "w", newline="") as table:
+            csv.writer(table).writerows(rows)
 
 
 if __name__ == "__main__":
