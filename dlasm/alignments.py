@@ -45,7 +45,7 @@ from dlasm.recruit import (
     add_counts,
     choose,
 )
-from dlasm.runs import OVERHANG, CandidateRun
+from dlasm.runs import OVERHANG, CandidateRun, fragment_ids
 
 if TYPE_CHECKING:
     from dlasm.io.fasta import Contigs
@@ -612,6 +612,8 @@ def _sorted_run(rows: np.ndarray, words: np.ndarray, library: int) -> CandidateR
         end=np.ascontiguousarray(rows["end"]),
         distance=np.ascontiguousarray(rows["distance"]),
         length=np.ascontiguousarray(rows["length"]),
+        # of mates, which differ in the last bit of their rank
+        fragment=fragment_ids(library, rows["rank"] // 2),
         has_n=np.ascontiguousarray(rows["has_n"]),
         word_offset=word_offset,
         words=sorted_words,

@@ -58,6 +58,9 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
             ("candidates",), "int32", "bases", "distance of the projecting mate; -1 overhanging"
         ),
         "length": ArraySpec(("candidates",), "int32", "bases", "length of the read"),
+        "fragment": ArraySpec(
+            ("candidates",), "int64", "", "library << 40 | number of the fragment in it"
+        ),
         "has_n": ArraySpec(("candidates",), "uint8", "", "1 where the read holds an N"),
         "word_offset": ArraySpec(
             ("candidates+1",), "int64", "words", "where each read begins in words"
@@ -77,6 +80,7 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
         ),
         "read_start": ArraySpec(("ends+1",), "int64", "reads", "first read of each end"),
         "length": ArraySpec(("reads",), "int32", "bases", "length of the read"),
+        "fragment": ArraySpec(("reads",), "int64", "", "the same for a read and its mate"),
         "has_n": ArraySpec(("reads",), "uint8", "", "1 where the read holds an N"),
         "word_offset": ArraySpec(("reads+1",), "int64", "words", "where each read begins in words"),
         "words": ArraySpec(("words",), "uint32", "", "2-bit bases, then 2-bit vote classes"),

@@ -40,7 +40,8 @@ class PackedPartition:
     ----------
     buffer : numpy.ndarray
         uint8, everything below one after another, each aligned to 256 bytes.
-    contig, depth, tail, tail_length, clean_length, read_start, length, has_n, word_offset, words
+    contig, depth, tail, tail_length, clean_length, read_start, length, fragment, has_n, \
+word_offset, words
         As in group ``packed`` of :mod:`dlasm.arrays`.
     """
 
@@ -52,6 +53,7 @@ class PackedPartition:
     clean_length: np.ndarray
     read_start: np.ndarray
     length: np.ndarray
+    fragment: np.ndarray
     has_n: np.ndarray
     word_offset: np.ndarray
     words: np.ndarray
@@ -195,19 +197,22 @@ def pack_partition(
     read_start = _offsets(np.minimum(count, max_reads))
 
     length = np.empty(read_start[-1], dtype=np.int32)
+    fragment = np.empty(read_start[-1], dtype=np.int64)
     has_n = np.empty(read_start[-1], dtype=np.uint8)
     following = read_start[:-1].copy()
     for run in runs:
-        _cpu.merge_lengths(
+        _cpu.merge_reads(
             run.end,
             run.distance,
             reach[run.library],
             ends,
             run.length,
+            run.fragment,
             run.has_n,
             read_start,
             following,
             length,
+            fragment,
             has_n,
         )
     word_offset = _offsets(2 * -(-length.astype(np.int64) // BASES_PER_WORD))
@@ -215,6 +220,7 @@ def pack_partition(
     packed = allocate(len(contig_index), len(length), int(word_offset[-1]), buffer)
     packed.read_start[:] = read_start
     packed.length[:] = length
+    packed.fragment[:] = fragment
     packed.has_n[:] = has_n
     packed.word_offset[:] = word_offset
     following[:] = read_start[:-1]

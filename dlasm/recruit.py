@@ -43,7 +43,7 @@ import dlasm.kernels._cpu as _cpu
 from dlasm.atomic import whole_file
 from dlasm.errors import DlasmError, StoreError
 from dlasm.params import DEFAULT_INSERT, HIGH_QUALITY, LOW_QUALITY, MIN_READ_LENGTH
-from dlasm.runs import OVERHANG, CandidateRun, write_run_file
+from dlasm.runs import OVERHANG, CandidateRun, fragment_ids, write_run_file
 
 if TYPE_CHECKING:
     from dlasm.io.fastq import ReadBatch
@@ -306,6 +306,7 @@ def recruit_batch(
             end=chosen.end,
             distance=chosen.distance,
             length=batch.length[chosen.read],
+            fragment=fragment_ids(library, _fragment_numbers(batch, chosen.read)),
             has_n=has_n,
             word_offset=word_offset,
             words=words,
@@ -325,6 +326,12 @@ def recruit_batch(
             "projected_within_bound": len(chosen.read) - overhanging,
         },
     )
+
+
+def _fragment_numbers(batch: ReadBatch, read: np.ndarray) -> np.ndarray:
+    """Return the number in its library of each read's pair, or of the read if it is single."""
+    first = batch.first // 2  # ordinals leave room for a mate of every read
+    return first + (read // 2 if batch.paired else read)
 
 
 def join_results(results: Sequence[BatchResult]) -> BatchResult:
@@ -360,6 +367,7 @@ def join_results(results: Sequence[BatchResult]) -> BatchResult:
             end=end[order],
             distance=all_of("distance", runs)[order],
             length=all_of("length", runs)[order],
+            fragment=all_of("fragment", runs)[order],
             has_n=all_of("has_n", runs)[order],
             word_offset=word_offset,
             words=all_of("words", runs)[word],

@@ -17,9 +17,9 @@ import numpy as np
 
 from dlasm.arrays import GROUPS, validate
 from dlasm.atomic import whole_file
-from dlasm.errors import StoreError
+from dlasm.errors import ResourceError, StoreError
 
-__all__ = ["OVERHANG", "CandidateRun", "open_run_file", "write_run_file"]
+__all__ = ["OVERHANG", "CandidateRun", "fragment_ids", "open_run_file", "write_run_file"]
 
 MAGIC = b"dlasmrun"
 
@@ -28,6 +28,49 @@ ALIGNMENT = 64
 
 OVERHANG = -1
 """``distance`` of a candidate that itself hangs over its contig end."""
+
+FRAGMENT_BITS = 40
+"""Bits of a fragment's number within its library; those above tell the library."""
+
+MAX_LIBRARIES = 1 << (63 - FRAGMENT_BITS)
+
+
+def fragment_ids(library: int, number: np.ndarray) -> np.ndarray:
+    """Return what tells fragments from all others of a run.
+
+    Parameters
+    ----------
+    library : int
+        Number of the library.
+    number : numpy.ndarray
+        int64. Number of each fragment in its library: of the pair, of the single read, or of the
+        template of a BAM file (the first record of its name); a read and its mate share it.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, ``library << 40 | number``.
+
+    Raises
+    ------
+    ResourceError
+        If there are more libraries or fragments than have room in that.
+
+    Examples
+    --------
+    >>> fragment_ids(1, np.array([0, 5])).tolist()
+    [1099511627776, 1099511627781]
+    """
+    if not 0 <= library < MAX_LIBRARIES:
+        raise ResourceError(
+            f"library {library + 1}: no more than {MAX_LIBRARIES:,} libraries can be given"
+        )
+    if len(number) and int(number.max()) >> FRAGMENT_BITS:
+        raise ResourceError(
+            f"library {library + 1}: holds more than {1 << FRAGMENT_BITS:,} fragments; divide it "
+            "into several libraries"
+        )
+    return number.astype(np.int64) | np.int64(library << FRAGMENT_BITS)
 
 
 @dataclass(frozen=True)
@@ -43,6 +86,9 @@ class CandidateRun:
         be compared with the library's reach; :data:`OVERHANG` for reads that hang over.
     length : numpy.ndarray
         int32, shape (candidates,). Bases of the read.
+    fragment : numpy.ndarray
+        int64, shape (candidates,). What a read and its mate share and no other read of the run
+        has, from :func:`fragment_ids`; in a candidate dump every read has its own.
     has_n : numpy.ndarray
         uint8, shape (candidates,). 1 where a base is N.
     word_offset : numpy.ndarray
@@ -57,6 +103,7 @@ class CandidateRun:
     end: np.ndarray
     distance: np.ndarray
     length: np.ndarray
+    fragment: np.ndarray
     has_n: np.ndarray
     word_offset: np.ndarray
     words: np.ndarray

@@ -49,7 +49,8 @@ def make_run(reads_of_ends: Sequence[Sequence[Read]]) -> CandidateRun:
     )
     end = np.repeat(np.arange(len(reads_of_ends)), [len(reads) for reads in reads_of_ends])
     distance = np.full(len(reads), OVERHANG, dtype=np.int32)
-    return CandidateRun(end.astype(np.int64), distance, length, has_n, word_offset, words)
+    fragment = np.arange(len(reads), dtype=np.int64)
+    return CandidateRun(end.astype(np.int64), distance, length, fragment, has_n, word_offset, words)
 
 
 def pack_cases(
@@ -79,6 +80,7 @@ def with_long_read(packed: PackedPartition, end: int) -> PackedPartition:
         packed,
         read_start=packed.read_start + (starts > end),
         length=np.insert(packed.length, read, bases).astype(np.int32),
+        fragment=np.insert(packed.fragment, read, 1 << 40),
         has_n=np.insert(packed.has_n, read, 0).astype(np.uint8),
         word_offset=np.concatenate(
             [packed.word_offset[: read + 1], packed.word_offset[read:] + len(words)]

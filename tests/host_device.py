@@ -275,6 +275,7 @@ class Batch:
             clean_length=self.array("clean_length", np.int32, 0, self.ends),
             read_start=read_start - first,
             length=self.array("length", np.int32, first, reads),
+            fragment=np.zeros(reads, dtype=np.int64),
             has_n=self.array("has_n", np.uint8, first, reads),
             word_offset=word_offset - first_word,
             words=self.array("words", np.uint32, first_word, words + PADDING_WORDS),

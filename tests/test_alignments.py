@@ -32,6 +32,7 @@ from dlasm.recruit import (
     recruit_batch,
     summarise_library,
 )
+from dlasm.runs import FRAGMENT_BITS
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,17 @@ def in_order(found: list[BatchResult]) -> list[tuple[int, int, str, str]]:
     return sorted(everything, key=lambda candidate: candidate[0])
 
 
+def templates(found: list[BatchResult]) -> list[list[tuple[int, int, str, str]]]:
+    """Candidates of the same fragment together, whatever its number."""
+    groups: dict[int, list[tuple[int, int, str, str]]] = {}
+    for result in found:
+        for fragment, candidate in zip(
+            result.run.fragment.tolist(), decode(result.run), strict=True
+        ):
+            groups.setdefault(fragment, []).append(candidate)
+    return sorted(sorted(group) for group in groups.values())
+
+
 def write_sam(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
@@ -168,6 +180,9 @@ def test_any_order_and_format_gives_the_same(
     if form not in ("by_name", "by_coordinate", "shuffled"):  # in the order of the reads
         assert candidates == decode(direct.run)
     assert {result.run.library for result in found} == {4}
+    fragments = np.concatenate([result.run.fragment for result in found])
+    assert (fragments >> FRAGMENT_BITS == 4).all()
+    assert templates(found) == templates([direct])
     ours, theirs = (summarise_library(x, paired=True) for x in (found, [direct]))
     assert (ours.insert, ours.orientations) == (theirs.insert, theirs.orientations)
     for name in ("reads", "reads_placed", "reads_counted", "overhanging", "projected_within_bound"):
@@ -194,6 +209,7 @@ def test_many_scratch_files_and_runs_change_nothing(
     found = results(path, world, tmp_path, memory=20_000, threads=3)
     assert len(found) > 8
     assert in_order(found) == decode(direct.run)
+    assert templates(found) == templates([direct])
     assert summarise_library(found, paired=True).insert.pairs > 0
 
 

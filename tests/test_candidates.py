@@ -103,9 +103,10 @@ def test_shared_dumps(parts, contigs, reads):
     assert len(pieces) > 5
     assert sum(len(chunk.contigs) for chunk in pieces) == len(whole[0].contigs) == contigs
     assert len(whole[0].run.end) == reads
+    assert whole[0].run.fragment.tolist() == list(range(reads))
     for group, name in [
         *(("contigs", name) for name in ("bases", "name_values", "depth")),
-        *(("run", name) for name in ("end", "length", "has_n", "words")),
+        *(("run", name) for name in ("end", "length", "fragment", "has_n", "words")),
     ]:
         joined = np.concatenate([getattr(getattr(chunk, group), name) for chunk in pieces])
         np.testing.assert_array_equal(joined, getattr(getattr(whole[0], group), name))

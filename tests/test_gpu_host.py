@@ -363,6 +363,7 @@ def test_nothing_to_do(packed: PackedPartition, kernel: str) -> None:
 def _no_reads() -> dict[str, np.ndarray]:
     return {
         "length": np.zeros(0, np.int32),
+        "fragment": np.zeros(0, np.int64),
         "has_n": np.zeros(0, np.uint8),
         "word_offset": np.zeros(1, np.int64),
         "words": np.zeros(2, np.uint32),

@@ -118,6 +118,7 @@ def run_of(rows: list[tuple[int, int, int]], library: int, tag: int) -> Candidat
         end=np.asarray(end, dtype=np.int64),
         distance=np.asarray(distance, dtype=np.int32),
         length=length,
+        fragment=tag * 1000 + np.arange(len(length), dtype=np.int64),
         has_n=(length % 2).astype(np.uint8),
         word_offset=np.concatenate([[0], np.cumsum(size)]).astype(np.int64),
         words=np.repeat(tag * 1000 + np.arange(len(length)), size).astype(np.uint32),
@@ -162,6 +163,7 @@ def test_runs_merge_into_a_partition_in_input_order(contents, chosen, reach, max
             for read, (tag, length, has_n) in zip(range(first, last), expected, strict=True):
                 words = packed.words[packed.word_offset[read] : packed.word_offset[read + 1]]
                 assert packed.length[read] == length
+                assert packed.fragment[read] == tag
                 assert packed.has_n[read] == has_n
                 assert words.tolist() == [tag] * (2 * -(-length // 16))
     assert packed.words[len(packed.words) - PADDING_WORDS :].tolist() == [0, 0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recruit_data import World, decode, make_batch, make_placements
+from recruit_data import HIGH, LOW, NONE, World, decode, make_batch, make_placements
 from reference_recruit import (
     Place,
     candidates,
@@ -19,7 +19,7 @@ from reference_recruit import (
     reverse_complement,
 )
 
-from dlasm.errors import DlasmError, StoreError
+from dlasm.errors import DlasmError, ResourceError, StoreError
 from dlasm.mapping import Aligner
 from dlasm.recruit import (
     BatchFacts,
@@ -33,7 +33,7 @@ from dlasm.recruit import (
     summarise_library,
     write_batch_result,
 )
-from dlasm.runs import open_run_file
+from dlasm.runs import FRAGMENT_BITS, fragment_ids, open_run_file
 
 
 def random_places(rng: np.random.Generator, length: int, contigs: list[int]) -> list[Place]:
@@ -246,10 +246,47 @@ def test_joined_results_of_parts_are_the_result_of_the_whole() -> None:
     joined = join_results(parts)
     assert len(whole.run.end) > 20
     assert decode(joined.run) == decode(whole.run)
+    assert joined.run.fragment.tolist() == whole.run.fragment.tolist()
     for name in ("orientations", "aligned_contig", "aligned_bases", "counts"):
         np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
     assert sorted(joined.inserts) == sorted(whole.inserts)
     assert measure_insert([joined]) == measure_insert([whole])
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_mates_share_a_fragment_that_no_other_read_has(paired: bool) -> None:
+    world = World(5)
+    aligner = Aligner(world.contigs)
+    of_read: dict[tuple[str, str], set[int]] = {}  # some short reads are the same
+    for number, (read, quality) in enumerate(zip(world.reads, world.qualities, strict=True)):
+        classes = str(quality).translate(str.maketrans(HIGH + LOW + NONE, "210"))
+        for key in ((read, classes), (reverse_complement(read), classes[::-1])):
+            of_read.setdefault(key, set()).add(number // 2 if paired else number)
+    for size in (62, len(world.reads)):
+        seen = 0
+        for begin in range(0, len(world.reads), size):
+            first = begin if paired else 2 * begin
+            part = slice(begin, begin + size)
+            batch = make_batch(world.reads[part], world.qualities[part], first=first, paired=paired)
+            places = aligner.place(batch)
+            run = recruit_batch(
+                batch, places, world.contigs.lengths, library=3, paired_fr=paired, bound=500
+            ).run
+            for fragment, (_, _, *read) in zip(run.fragment.tolist(), decode(run), strict=True):
+                assert fragment >> FRAGMENT_BITS == 3
+                assert fragment & ((1 << FRAGMENT_BITS) - 1) in of_read[tuple(read)]
+            seen += len(run.end)
+        assert seen > 20
+
+
+def test_numbers_of_fragments_have_a_range() -> None:
+    largest = (1 << FRAGMENT_BITS) - 1
+    assert fragment_ids(2, np.array([largest])).tolist() == [(2 << FRAGMENT_BITS) + largest]
+    assert fragment_ids((1 << 23) - 1, np.array([largest])).tolist() == [2**63 - 1]
+    with pytest.raises(ResourceError, match="library 3: holds more than"):
+        fragment_ids(2, np.array([largest + 1]))
+    with pytest.raises(ResourceError, match="no more than 8,388,608 libraries"):
+        fragment_ids(1 << 23, np.array([0]))
 
 
 def test_given_insert_size_is_used() -> None:
@@ -299,6 +336,7 @@ def test_results_are_saved_and_read_again(tmp_path) -> None:
     for field in dataclasses.fields(BatchFacts):
         np.testing.assert_array_equal(getattr(facts, field.name), getattr(result, field.name))
     assert decode(open_run_file(path)) == decode(result.run)
+    assert open_run_file(path).fragment.tolist() == result.run.fragment.tolist()
     assert sorted(p.name for p in path.parent.iterdir()) == ["run_00001", "run_00001.facts.npz"]
     whole = path.read_bytes()
     for broken in (b"", whole[:40], whole[:-1], whole + b"x", b"x" + whole[1:]):

@@ -709,6 +709,10 @@ class _Run:
         self.statistics.ends_on_cpu += 2 * (last - first)
         arrays = {name: array for name, (array, _) in self._inputs(first, last).items()}
         arrays["contig"] = self.packed.contig[first:last]
+        begin, end = (
+            self.packed.read_start[[2 * first, 2 * last]] - self.packed.read_start[0]
+        ).tolist()
+        arrays["fragment"] = self.packed.fragment[begin:end]
         for name in ("read_start", "word_offset"):
             arrays[name] = arrays[name] - arrays[name][0]
         part = PackedPartition(buffer=self.packed.buffer, **arrays)

@@ -13,7 +13,7 @@ from dlasm.errors import CandidatesError
 from dlasm.io.fasta import Contigs
 from dlasm.io.streams import BLOCK_BYTES, BlockReader, DamagedStreamError
 from dlasm.params import HIGH_QUALITY, LOW_QUALITY, PHRED_OFFSET
-from dlasm.runs import OVERHANG, CandidateRun
+from dlasm.runs import OVERHANG, CandidateRun, fragment_ids
 
 __all__ = ["CHUNK_BYTES", "DumpChunk", "iter_dump"]
 
@@ -31,7 +31,8 @@ class DumpChunk:
         The contigs of these lines, in input order; ``depth_source`` is ``dump``.
     run : CandidateRun
         All of their reads, whatever their number; ``end`` counts contigs from the start of the
-        file, ``distance`` is :data:`~dlasm.runs.OVERHANG`, ``library`` is 0.
+        file, ``distance`` is :data:`~dlasm.runs.OVERHANG`, ``library`` is 0, and every read is a
+        fragment of its own.
     first : int
         Number of the first of these contigs in the file.
     """
@@ -88,6 +89,7 @@ def iter_dump(
     filled = 0
     wanted = chunk_bytes
     final = False
+    reads = 0
     # while a chunk is parsed, which takes as long, all of the next one is read
     ahead = max(2, chunk_bytes // block_bytes)
     with BlockReader(path, CandidatesError, block_bytes, ahead) as reader:
@@ -107,7 +109,8 @@ def iter_dump(
                 raise CandidatesError(
                     f"{path}: {problem} after line {parser.lines}; get it again"
                 ) from problem
-            chunk, used = _parse_chunk(path, parser, buffer, filled, final, threads)
+            chunk, used = _parse_chunk(path, parser, buffer, filled, final, threads, reads)
+            reads += len(chunk.run.end)
             # a line longer than what is there: read on until it ends
             wanted = chunk_bytes if used else 2 * filled
             filled -= used
@@ -117,9 +120,18 @@ def iter_dump(
 
 
 def _parse_chunk(
-    path: str, parser: _parse.DumpParser, buffer: np.ndarray, filled: int, final: bool, threads: int
+    path: str,
+    parser: _parse.DumpParser,
+    buffer: np.ndarray,
+    filled: int,
+    final: bool,
+    threads: int,
+    reads: int = 0,
 ) -> tuple[DumpChunk, int]:
-    """Parse the whole lines at the start of the buffer; also return the bytes they took."""
+    """Parse the whole lines at the start of the buffer, before which there were so many reads.
+
+    Also return the bytes that these lines took.
+    """
     first = parser.contigs
     try:
         (
@@ -143,5 +155,7 @@ def _parse_chunk(
     counts = {"lower_case_bases": lower_case, "n_bases": unknown, "iupac_bases": ambiguous}
     contigs = Contigs(bases, offsets, name_values, name_offsets, depth, "dump", counts)
     distance = np.full(len(end), OVERHANG, dtype=np.int32)
-    run = CandidateRun(end, distance, length, has_n, word_offset, words, library=0)
+    # the ids of reads are not looked at, so mates are not known
+    fragment = fragment_ids(0, np.arange(reads, reads + len(end), dtype=np.int64))
+    run = CandidateRun(end, distance, length, fragment, has_n, word_offset, words, library=0)
     return DumpChunk(contigs, run, first), used

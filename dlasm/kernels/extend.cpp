@@ -131,22 +131,25 @@ void count_candidates(In<std::int64_t> run_end, In<i32> distance, double reach,
   each_candidate(run_end, distance, reach, ends, [&](std::size_t e, i64) { ++count.data()[e]; });
 }
 
-void merge_lengths(In<std::int64_t> run_end, In<i32> distance, double reach, In<std::int64_t> ends,
-                   In<i32> run_length, In<u8> run_has_n, In<std::int64_t> read_start,
-                   Target<std::int64_t> next, Target<i32> length, Target<u8> has_n) {
+void merge_reads(In<std::int64_t> run_end, In<i32> distance, double reach, In<std::int64_t> ends,
+                 In<i32> run_length, In<std::int64_t> run_fragment, In<u8> run_has_n,
+                 In<std::int64_t> read_start, Target<std::int64_t> next, Target<i32> length,
+                 Target<std::int64_t> fragment, Target<u8> has_n) {
   const std::size_t n = run_end.shape(0);
-  require(distance.shape(0) == n && run_length.shape(0) == n && run_has_n.shape(0) == n &&
-              read_start.shape(0) == ends.shape(0) + 1 && next.shape(0) == ends.shape(0) &&
-              length.shape(0) == has_n.shape(0),
-          "merge_lengths: arrays of different lengths");
+  require(distance.shape(0) == n && run_length.shape(0) == n && run_fragment.shape(0) == n &&
+              run_has_n.shape(0) == n && read_start.shape(0) == ends.shape(0) + 1 &&
+              next.shape(0) == ends.shape(0) && length.shape(0) == has_n.shape(0) &&
+              fragment.shape(0) == has_n.shape(0),
+          "merge_reads: arrays of different lengths");
   const std::int64_t slots = static_cast<std::int64_t>(length.shape(0));
   nb::gil_scoped_release release;
   each_candidate(run_end, distance, reach, ends, [&](std::size_t e, i64 row) {
     const std::int64_t slot = next.data()[e];
     if (slot >= read_start.data()[e + 1]) return;  // above the cap
-    require(0 <= slot && slot < slots, "merge_lengths: a read lies outside the partition");
+    require(0 <= slot && slot < slots, "merge_reads: a read lies outside the partition");
     next.data()[e] = slot + 1;
     length.data()[slot] = run_length.data()[row];
+    fragment.data()[slot] = run_fragment.data()[row];
     has_n.data()[slot] = run_has_n.data()[row];
   });
 }
@@ -281,9 +284,9 @@ NB_MODULE(_cpu, m) {
         "Pack reads that lie in text; a negative quality_start: all votes are high.");
   m.def("count_candidates", &count_candidates, "run_end"_a, "distance"_a, "reach"_a, "ends"_a,
         "count"_a, "Add to count the candidates of each of the ascending ends.");
-  m.def("merge_lengths", &merge_lengths, "run_end"_a, "distance"_a, "reach"_a, "ends"_a,
-        "run_length"_a, "run_has_n"_a, "read_start"_a, "next"_a, "length"_a, "has_n"_a,
-        "Put lengths of a run's candidates after those of the runs before.");
+  m.def("merge_reads", &merge_reads, "run_end"_a, "distance"_a, "reach"_a, "ends"_a, "run_length"_a,
+        "run_fragment"_a, "run_has_n"_a, "read_start"_a, "next"_a, "length"_a, "fragment"_a,
+        "has_n"_a, "Put facts of a run's candidates after those of the runs before.");
   m.def("merge_words", &merge_words, "run_end"_a, "distance"_a, "reach"_a, "ends"_a, "run_offset"_a,
         "run_words"_a, "read_start"_a, "next"_a, "word_offset"_a, "words"_a,
         "Put words of a run's candidates after those of the runs before.");

@@ -65,6 +65,7 @@ def read_dump(path: Path, repeat: int = 1) -> Dump:
         end=_repeated(np.array(end, dtype=np.int64), repeat, 2 * len(contigs)),
         distance=np.full(repeat * len(length), OVERHANG, dtype=np.int32),
         length=np.tile(length, repeat),
+        fragment=np.arange(repeat * len(length), dtype=np.int64),
         has_n=np.tile(has_n, repeat),
         word_offset=np.append(_repeated(word_offset[:-1], repeat, len(words)), repeat * len(words)),
         words=np.tile(words, repeat),
