@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "dlasm/kernels/parallel.hpp"
+#include "dlasm/numpy_arrays.hpp"
 #include "dlasm/paf.hpp"
 
 namespace nb = nanobind;
@@ -29,26 +30,10 @@ using namespace dlasm;
 namespace {
 
 template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-template <class T>
-Out<T> empty(std::size_t n) {
-  T* data = new T[n];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return Out<T>(data, {n}, owner);
-}
-
-template <class T>
 Out<T> copied(const std::vector<T>& values) {
   Out<T> out = empty<T>(values.size());
   if (!values.empty()) std::memcpy(out.data(), values.data(), sizeof(T) * values.size());
   return out;
-}
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
 }
 
 // The parts of minimap.h that are used. Of each structure only the fields up to the last one read

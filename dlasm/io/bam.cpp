@@ -20,36 +20,13 @@
 #include <vector>
 
 #include "dlasm/kernels/parallel.hpp"
+#include "dlasm/numpy_arrays.hpp"
 #include "dlasm/paf.hpp"
 
 namespace nb = nanobind;
 using namespace dlasm;
 
 namespace {
-
-template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-template <class T>
-Out<T> empty(std::size_t n) {
-  T* data = new T[n];
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return Out<T>(data, {n}, owner);
-}
-
-// Hands a vector over without a copy.
-template <class T>
-Out<T> given(std::vector<T>&& values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return Out<T>(kept->data(), {kept->size()}, owner);
-}
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
 
 // ---------------------------------------------------------------- a record (SAM specification 4.2)
 

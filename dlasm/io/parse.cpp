@@ -21,6 +21,7 @@
 
 #include "dlasm/kernels/packing.hpp"
 #include "dlasm/kernels/parallel.hpp"
+#include "dlasm/numpy_arrays.hpp"
 
 namespace nb = nanobind;
 using namespace dlasm;
@@ -28,20 +29,11 @@ using namespace dlasm;
 namespace {
 
 template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
 using InOut = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
 // What is wrong with a text; Python adds the name of the file.
 struct ParseError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
 
 // Text as it may stand in a message: printable ASCII, not too long.
 std::string shown(const u8* text, i64 length) {

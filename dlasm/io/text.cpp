@@ -14,23 +14,18 @@
 
 #include "dlasm/kernels/bases.cuh"
 #include "dlasm/kernels/parallel.hpp"
+#include "dlasm/numpy_arrays.hpp"
 
 namespace nb = nanobind;
 using namespace dlasm;
 
 namespace {
 
-template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Offsets = In<std::int64_t>;
 using Text = nb::ndarray<nb::numpy, u8, nb::ndim<1>>;
 using Names = std::vector<std::string>;
 
 constexpr i64 kRowsAtOnce = 256;  // rows that a thread takes at a time
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
 
 int digits(u64 value) {
   int n = 1;
