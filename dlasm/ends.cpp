@@ -9,6 +9,7 @@
 #include <array>
 #include <climits>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <tuple>
@@ -22,6 +23,8 @@ namespace nb = nanobind;
 using namespace dlasm;
 
 namespace {
+
+using u16 = std::uint16_t;
 
 template <class T>
 using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -44,11 +47,12 @@ constexpr int kWorst = INT_MIN / 2;
 
 // Chosen by measurement; see dlasm.mapping.
 struct Limits {
-  int hits = 4096;  // places that seeds of a read give, rarest seeds first
-  int bands = 16;   // alignments with gaps per read
-  int gap = 100;    // how far apart diagonals of one alignment are
-  int margin = 12;  // diagonals beside those of seeds that a gap may lead to
-  int good = 44;    // no gaps are tried if the best place lacks at most so much to a full score
+  int hits = 4096;     // places that seeds of a read give, rarest seeds first
+  int ungapped = 256;  // hits that are all looked at without gaps
+  int bands = 64;      // alignments with gaps per read
+  int width = 63;      // how far apart diagonals of seeds in one alignment are
+  int margin = 16;     // diagonals beside those that a gap may lead to
+  int good = 44;       // no gaps are tried where a score lacks at most so much to a full one
 };
 
 // A read, packed in both directions.
@@ -108,6 +112,8 @@ struct Diagonal {
   Segment segment;
 };
 
+struct Band;
+
 constexpr i64 kReadBlock = 1024;  // reads that a thread takes at a time
 constexpr i64 kInFlight = 32;     // reads whose memory accesses overlap
 
@@ -161,8 +167,8 @@ class EndsMapper {
               Diagonal* out) const;
   void offer_ungapped(Best& best, const PackedRead& read, const Diagonal& d) const;
   void offer(Best& best, const Place& place) const;
-  void align_with_gaps(Worker& w, const PackedRead& read, const Diagonal& d, i64 lowest,
-                       i64 highest, Best& best) const;
+  void find_bands(Worker& w, const PackedRead& read) const;
+  void align_with_gaps(Worker& w, const PackedRead& read, const Band& band, Best& best) const;
   void try_gaps(Worker& w, const PackedRead& read, Best& best) const;
 
   ContigIndex index_;
@@ -175,28 +181,44 @@ struct Seed {
   bool reverse;
 };
 
+// What a seed says: strand, where the read begins, and where in the read (in contig direction) the
+// seed is, in one number, so that they sort by diagonal.
 struct Hit {
-  i64 start;  // of the diagonal
-  i64 place;  // a place on it that is on a contig
+  static constexpr int kAtBits = 20, kStrandBit = 63;
+  u64 value;
+
+  Hit(int strand, i64 start, i64 at)
+      : value(static_cast<u64>(strand) << kStrandBit | static_cast<u64>(start) << kAtBits |
+              static_cast<u64>(at)) {}
+  int strand() const { return static_cast<int>(value >> kStrandBit); }
+  i64 start() const { return static_cast<i64>((value & ((1ull << kStrandBit) - 1)) >> kAtBits); }
+  i64 at() const { return static_cast<i64>(value & ((1ull << kAtBits) - 1)); }
+  bool operator<(const Hit& o) const { return value < o.value; }
+};
+
+// Neighbouring diagonals that seeds lie on.
+struct Band {
+  i64 contig;
   int strand;
-  bool operator<(const Hit& o) const {
-    return strand != o.strand ? strand < o.strand
-           : start != o.start ? start < o.start
-                              : place < o.place;
-  }
+  i64 lowest, highest;  // where reads on them begin, global places
+  int promise;          // ranks bands: what an alignment scores, about, if gaps cost nothing
 };
 
 constexpr int kQuickHits = 8;  // places of a read that are looked at in passing
 
 // What map_quickly knows of a read.
 struct Glance {
+  struct Tested {
+    i64 start, contig;
+    int strand;
+  };
   SeedKey key;
   ContigIndex::Range range;
   i64 at;      // of the k-mer in the read
   i64 active;  // whether it is still looked at here
   bool settled;
   i64 tested;
-  std::array<Hit, 4 * kQuickHits> hits;
+  std::array<Tested, 4 * kQuickHits> hits;
 };
 
 struct EndsMapper::Worker {
@@ -208,10 +230,9 @@ struct EndsMapper::Worker {
   MinimizerScratch scratch;
   std::vector<Seed> seeds;
   std::vector<Hit> hits;
-  std::vector<Diagonal> diagonals;
-  std::vector<i64> order;
-  std::vector<u8> covered;  // diagonals that an alignment with gaps looked at
-  BandAligner band;
+  std::vector<Band> bands;
+  std::vector<u32> fewest, mismatches;  // of each block: in a band, on a diagonal
+  BandAligner aligner;
 };
 
 // The part of a diagonal of the highest score, given where its mismatches are. Reaching an end of
@@ -313,43 +334,46 @@ void EndsMapper::offer_ungapped(Best& best, const PackedRead& read, const Diagon
                static_cast<std::uint8_t>(d.strand)});
 }
 
-// Aligns with gaps on diagonals around `d`.
-void EndsMapper::align_with_gaps(Worker& w, const PackedRead& read, const Diagonal& d, i64 lowest,
-                                 i64 highest, Best& best) const {
-  const ContigRow& row = index_.row(d.contig);
+void EndsMapper::align_with_gaps(Worker& w, const PackedRead& read, const Band& band,
+                                 Best& best) const {
+  const ContigRow& row = index_.row(band.contig);
   const i64 n = read.length;
-  const i64 diagonals =
-      (highest - lowest + BandAligner::kStep) / BandAligner::kStep * BandAligner::kStep;
-  const i64 first = d.start + lowest - (diagonals - 1 - (highest - lowest)) / 2;
-  std::vector<i16>& contig = w.band.contig;
+  const i64 wanted = band.highest - band.lowest + 1 + 2 * limits_.margin;
+  const i64 diagonals = (wanted + BandAligner::kStep - 1) / BandAligner::kStep * BandAligner::kStep;
+  const i64 first = band.lowest - limits_.margin - (diagonals - wanted) / 2;
+  std::vector<i16>& contig = w.aligner.contig;
   contig.assign(BandAligner::contig_bases(n, diagonals), kNoBase);
   const i64 begin = std::max(first, row.start);
   const i64 end = std::min(first + static_cast<i64>(contig.size()), row.start + row.length);
   for (i64 i = begin; i < end; ++i) {
     contig[i - first] = (index_.words()[i / kWindow] >> (2 * (i % kWindow))) & 3;
   }
-  for (const Gap *g = index_.gaps(d.contig), *last = index_.gaps(d.contig + 1); g < last; ++g) {
+  for (const Gap *g = index_.gaps(band.contig), *last = index_.gaps(band.contig + 1); g < last;
+       ++g) {
     for (i64 i = std::max(begin, g->begin); i < std::min(end, g->end); ++i) {
       contig[i - first] = kUnknownCode;
     }
   }
-  w.band.read.resize(n);
-  const u64* const ambiguous = read.ambiguous_or_null(d.strand);
+  w.aligner.read.resize(n);
+  const u64* const ambiguous = read.ambiguous_or_null(band.strand);
   for (i64 i = 0; i < n; ++i) {
     const int shift = 2 * (i % kWindow);
     const bool unknown = ambiguous && (ambiguous[i / kWindow] >> shift & 1);
-    w.band.read[i] = unknown ? kUnknownCode : (read.words[d.strand][i / kWindow] >> shift) & 3;
+    w.aligner.read[i] =
+        unknown ? kUnknownCode : (read.words[band.strand][i / kWindow] >> shift) & 3;
   }
-  const Alignment found = w.band.find_end(diagonals);
+  const Alignment found = w.aligner.find_end(diagonals);
   const i64 at = first - row.start;
   // the score without bonus is no higher
-  if (found.score < kMinScore || (best.counted && found.score < best.place.score)) return;
-  const Alignment whole = w.band.find_begin(diagonals, found);
+  if (found.score < kMinScore ||
+      (best.counted && found.score - kEndBonus * (found.read_end == n) < best.place.score))
+    return;
+  const Alignment whole = w.aligner.find_begin(diagonals, found);
   if (whole.score < kMinScore) return;
   offer(best,
-        {d.contig, at + whole.contig_begin, at + whole.contig_end,
+        {band.contig, at + whole.contig_begin, at + whole.contig_end,
          static_cast<std::int32_t>(whole.read_begin), static_cast<std::int32_t>(n - whole.read_end),
-         whole.score, static_cast<std::uint8_t>(d.strand)});
+         whole.score, static_cast<std::uint8_t>(band.strand)});
 }
 
 // All minimizers of the read (all k-mers of one that is shorter than a window), every diagonal that
@@ -410,59 +434,108 @@ void EndsMapper::map_thoroughly(Worker& w, const PackedRead& read, Best& best) c
     if (total > limits_.hits && !w.hits.empty()) break;
     const u64* end = std::min(s.range.end, s.range.begin + limits_.hits);
     for (const u64* entry = s.range.begin; entry < end; ++entry) {
-      const i64 place = ContigIndex::place_of(*entry);
       const int strand = ContigIndex::reverse_of(*entry) != s.reverse;
-      w.hits.push_back({place - (strand ? n - kSeed - s.at : s.at), place, strand});
+      const i64 at = strand ? n - kSeed - s.at : s.at;
+      if (at >> Hit::kAtBits) continue;  // of a read of more than a million bases
+      w.hits.emplace_back(strand, ContigIndex::place_of(*entry) - at + n, at);
     }
   }
   std::sort(w.hits.begin(), w.hits.end());
-  w.diagonals.clear();
-  for (std::size_t i = 0; i < w.hits.size(); ++i) {
-    const Hit& hit = w.hits[i];
-    const i64 contig = index_.contig_at(hit.place);
-    // a diagonal may pass over two short contigs
-    if (!w.diagonals.empty() && w.diagonals.back().start == hit.start &&
-        w.diagonals.back().strand == hit.strand && w.diagonals.back().contig == contig) {
-      continue;
+  if (static_cast<i64>(w.hits.size()) <= limits_.ungapped) {
+    Diagonal d{-1, 0, 0, 0, 0, {}};
+    for (const Hit& hit : w.hits) {
+      const i64 start = hit.start() - n, contig = index_.contig_at(start + hit.at());
+      // a diagonal may pass over two short contigs
+      if (d.contig == contig && d.start == start && d.strand == hit.strand()) continue;
+      verify(w, read, contig, start, hit.strand(), &d);
+      offer_ungapped(best, read, d);
     }
-    Diagonal d;
-    verify(w, read, contig, hit.start, hit.strand, &d);
-    offer_ungapped(best, read, d);
-    w.diagonals.push_back(d);
   }
-  const int full = kMatch * static_cast<int>(n);
-  if (n > BandAligner::kMaxRead) return;
-  if (best.counted && best.place.score >= full - limits_.good) return;
+  if (n > BandAligner::kMaxRead ||
+      (best.counted && best.place.score >= kMatch * n - limits_.good)) {
+    return;
+  }
+  find_bands(w, read);
   try_gaps(w, read, best);
 }
 
-// Aligns with gaps around the diagonals of the highest scores, each with the others near it.
+// The number of lower bits that are set in each half.
+inline u64 count_by_block(u64 x) {
+  x = (x & 0x1111111111111111ull) + ((x >> 2) & 0x1111111111111111ull);
+  x = (x & 0x0F0F0F0F0F0F0F0Full) + ((x >> 4) & 0x0F0F0F0F0F0F0F0Full);
+  x = (x & 0x00FF00FF00FF00FFull) + ((x >> 8) & 0x00FF00FF00FF00FFull);
+  return (x & 0x0000FFFF0000FFFFull) + ((x >> 16) & 0x0000FFFF0000FFFFull);
+}
+
+constexpr int kBlock = 16;  // bases
+
+// Puts hits that are sorted into bands. A band promises what each block of the read scores on the
+// best of its diagonals, or nothing; half a match for each base outside the contig, since places
+// that hang over are what this is for, and would come last.
+void EndsMapper::find_bands(Worker& w, const PackedRead& read) const {
+  const i64 n = read.length, words = packed_words(n);
+  w.bands.clear();
+  w.fewest.resize(2 * words);
+  w.mismatches.resize(2 * words);
+  i64 over = 0;  // bases outside the contig
+  auto finish = [&] {
+    if (w.bands.empty()) return;
+    w.bands.back().promise = static_cast<int>(kMatch / 2 * over);
+    over = 0;
+    for (const int count : w.fewest) {
+      w.bands.back().promise += std::max(0, kMatch * kBlock - (kMatch + kMismatch) * count);
+    }
+  };
+  i64 before = -1;
+  for (const Hit& hit : w.hits) {
+    const i64 start = hit.start() - n, place = start + hit.at();
+    const bool same = !w.bands.empty() && w.bands.back().strand == hit.strand() &&
+                      start <= w.bands.back().lowest + limits_.width &&
+                      index_.contains(w.bands.back().contig, place);
+    if (same && start == before) continue;
+    before = start;
+    if (!same) {
+      finish();
+      w.bands.push_back({index_.contig_at(place), hit.strand(), start, start, 0});
+      std::fill(w.fewest.begin(), w.fewest.end(), kBlock);
+    }
+    Band& band = w.bands.back();
+    band.highest = start;
+    const ContigRow& row = index_.row(band.contig);
+    const i64 from = std::max<i64>(0, row.start - start);
+    const i64 to = std::min(n, row.start + row.length - start);
+    const u64* const packed = read.words[band.strand].data();
+    const i64 first = from / kWindow, last = (to - 1) / kWindow;
+    over = std::max(over, n - (to - from));
+    for (i64 i = first; i <= last; ++i) {
+      u64 x = packed[i] ^ bases_at(index_.words(), start + kWindow * i);
+      x = (x | (x >> 1)) & kLowBits;
+      if (i == first) x |= kLowBits & ~(~0ull << (2 * (from % kWindow)));
+      if (i == last && to % kWindow) x |= kLowBits & (~0ull << (2 * (to % kWindow)));
+      x = count_by_block(x);
+      std::memcpy(&w.mismatches[2 * i], &x, sizeof x);
+    }
+    for (i64 i = 2 * first; i < 2 * (last + 1); ++i) {
+      w.fewest[i] = std::min(w.fewest[i], w.mismatches[i]);
+    }
+  }
+  finish();
+}
+
+// Aligns with gaps in the bands that promise most.
 void EndsMapper::try_gaps(Worker& w, const PackedRead& read, Best& best) const {
-  const i64 count = static_cast<i64>(w.diagonals.size());
-  w.order.resize(count);
-  for (i64 i = 0; i < count; ++i) w.order[i] = i;
-  std::stable_sort(w.order.begin(), w.order.end(), [&](i64 a, i64 b) {
-    return w.diagonals[a].segment.score > w.diagonals[b].segment.score;
-  });
-  w.covered.assign(count, 0);
-  int bands = limits_.bands;
-  for (const i64 i : w.order) {
-    const Diagonal& d = w.diagonals[i];
-    if (w.covered[i]) continue;
-    // nothing to win where the read is whole, or on the contig without a mismatch
-    if (d.segment.score == kMatch * (d.to - d.from)) continue;
-    if (best.counted && best.place.score >= kMatch * read.length - kGapOpen - kGapExtend) break;
-    if (bands-- == 0) break;
-    auto is_near = [&](i64 j) {
-      const Diagonal& o = w.diagonals[j];
-      return o.contig == d.contig && o.strand == d.strand &&
-             std::abs(o.start - d.start) <= limits_.gap;
-    };
-    i64 first = i, last = i;
-    for (; first > 0 && is_near(first - 1); --first) w.covered[first - 1] = 1;
-    for (; last + 1 < count && is_near(last + 1); ++last) w.covered[last + 1] = 1;
-    align_with_gaps(w, read, d, w.diagonals[first].start - d.start - limits_.margin,
-                    w.diagonals[last].start - d.start + limits_.margin, best);
+  std::stable_sort(w.bands.begin(), w.bands.end(),
+                   [](const Band& a, const Band& b) { return a.promise > b.promise; });
+  int left = limits_.bands;
+  for (const Band& band : w.bands) {
+    // no more bases can match than the band has on the contig
+    const ContigRow& row = index_.row(band.contig);
+    const i64 overlap = std::min(row.start + row.length, band.highest + read.length) -
+                        std::max(row.start, band.lowest);
+    const i64 full = kMatch * std::min(overlap, read.length);
+    if (best.counted && best.place.score >= full - limits_.good) continue;
+    if (left-- == 0) break;
+    align_with_gaps(w, read, band, best);
   }
 }
 
@@ -525,17 +598,17 @@ void EndsMapper::map_quickly(Worker& w, i64 count) const {
       for (const u64* e = g.range.begin; e < g.range.end; ++e) {
         const i64 place = ContigIndex::place_of(*e);
         const int strand = ContigIndex::reverse_of(*e) != g.key.reverse;
-        const Hit hit{place - (strand ? read.length - kSeed - g.at : g.at), place, strand};
+        const Glance::Tested hit{place - (strand ? read.length - kSeed - g.at : g.at),
+                                 index_.contig_at(place), strand};
         bool known = false;
-        const i64 contig = index_.contig_at(place);
         for (i64 t = 0; t < g.tested; ++t) {
           known |= g.hits[t].start == hit.start && g.hits[t].strand == hit.strand &&
-                   g.hits[t].place == contig;
+                   g.hits[t].contig == hit.contig;
         }
         if (known) continue;
-        g.hits[g.tested++] = {hit.start, contig, strand};
+        g.hits[g.tested++] = hit;
         Diagonal d;
-        verify(w, read, contig, hit.start, hit.strand, &d);
+        verify(w, read, hit.contig, hit.start, hit.strand, &d);
         offer_ungapped(w.best[i], read, d);
       }
       const Best& best = w.best[i];
@@ -582,7 +655,8 @@ void EndsMapper::map_few(Worker& w, const u8* text, const std::int64_t* base_sta
 }
 
 std::unique_ptr<EndsMapper> make_mapper(In<u8> bases, In<std::int64_t> offsets, int threads,
-                                        int hits, int bands, int gap, int margin, int good) {
+                                        int hits, int ungapped, int bands, int width, int margin,
+                                        int good) {
   const i64 contigs = static_cast<i64>(offsets.shape(0)) - 1;
   require(contigs >= 0, "EndsMapper: no offsets");
   for (i64 c = 0; c < contigs; ++c) {
@@ -593,7 +667,7 @@ std::unique_ptr<EndsMapper> make_mapper(In<u8> bases, In<std::int64_t> offsets, 
           "EndsMapper: a contig lies outside the bases");
   nb::gil_scoped_release release;
   return std::make_unique<EndsMapper>(bases.data(), offsets.data(), contigs, threads,
-                                      Limits{hits, bands, gap, margin, good});
+                                      Limits{hits, ungapped, bands, width, margin, good});
 }
 
 using PlaceArrays = std::tuple<Out<std::int64_t>, Out<std::int64_t>, Out<std::int64_t>,
@@ -642,8 +716,8 @@ NB_MODULE(_ends, m) {
   m.doc() = "dlasm's own mapper; see dlasm.mapping.";
   nb::class_<EndsMapper>(m, "Mapper", "An index of minimizers of the contigs.")
       .def(nb::new_(&make_mapper), "bases"_a, "offsets"_a, "threads"_a = 1,
-           "hits"_a = Limits().hits, "bands"_a = Limits().bands, "gap"_a = Limits().gap,
-           "margin"_a = Limits().margin, "good"_a = Limits().good)
+           "hits"_a = Limits().hits, "ungapped"_a = Limits().ungapped, "bands"_a = Limits().bands,
+           "width"_a = Limits().width, "margin"_a = Limits().margin, "good"_a = Limits().good)
       .def_prop_ro("bytes", &EndsMapper::bytes, "Memory of packed contigs and index.")
       .def("place", &place, "text"_a, "base_start"_a, "length"_a, "threads"_a, "every"_a = false,
            "Places of the reads: read, contig, start, end, left, right, reverse, score.");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "dlasm/contig_index.hpp"
@@ -82,17 +83,18 @@ class BandAligner {
   };
   static constexpr i16 kLow = -12000;  // lower than any score, and far from an overflow
 
-  // What is known of the last antidiagonal of one parity, a lane for every second diagonal.
-  struct Lanes {
-    std::vector<i16> score, insertion, long_insertion, deletion, long_deletion;
-    std::vector<i16> best, best_at;
+  static constexpr i16 kOutside = -4000;  // for a pair of bases that is none
+  static constexpr i16 kOpen = kGapOpen + kGapExtend, kLongOpen = kLongGapOpen + kLongGapExtend;
 
-    void clear(i64 lanes) {
-      for (auto* v : {&score, &insertion, &long_insertion, &deletion, &long_deletion, &best}) {
-        v->assign(lanes + 2, kLow);  // one beside the first, one beside the last
-      }
-      best_at.assign(lanes + 2, 0);
-    }
+  // Sixteen lanes; a lane for every second diagonal. Lanes are loaded as they were stored, and
+  // shifted in registers: a load across two recent stores would wait for both.
+  typedef i16 Vector __attribute__((vector_size(32), aligned(16)));
+  static constexpr i64 kWidth = 16;
+
+  // What is known of a vector of lanes on the last antidiagonal of one parity.
+  struct Lanes {
+    Vector score, insertion, long_insertion, deletion, long_deletion;
+    Vector best, best_at;
   };
 
   // The cell of the highest score, the first of several. Alignments begin anywhere, or only at the
@@ -103,15 +105,18 @@ class BandAligner {
     const i64 lanes = diagonals / 2;
     // lanes that are outside the read or the contig compute there what never is the best
     read_.assign(n + 2 * lanes, 0);
-    extra_low_.assign(n + 2 * lanes, kLow / 3);
+    extra_low_.assign(n + 2 * lanes, kOutside);
     std::reverse_copy(read.begin(), read.end(), read_.begin() + lanes);
     std::reverse_copy(extra.begin(), extra.end(), extra_low_.begin() + lanes);
     contig_.assign(n + 4 * lanes, kNoBase);
     std::copy(contig.begin(), contig.end(), contig_.begin() + lanes);
-    for (Lanes& l : lanes_) l.clear(lanes);
+    const Vector low = Vector{} + kLow;
+    for (auto& l : lanes_) {  // one vector more on each side
+      l.assign(lanes / kWidth + 2, {low, low, low, low, low, low, Vector{}});
+    }
     i64 first = 0;
     if (origin >= 0) {
-      lanes_[origin % 2].score[1 + origin / 2] = 0;
+      lanes_[origin % 2][1 + origin / 2 / kWidth].score[origin / 2 % kWidth] = 0;
       first = origin;
     }
 #ifdef __x86_64__
@@ -124,8 +129,9 @@ class BandAligner {
     Cell best{0, 0, kLow};
     i64 best_at = 0;
     for (i64 d = 0; d < diagonals; ++d) {
-      const int score = lanes_[d % 2].best[1 + d / 2];
-      const i64 at = lanes_[d % 2].best_at[1 + d / 2];
+      const Lanes& l = lanes_[d % 2][1 + d / 2 / kWidth];
+      const int score = l.best[d / 2 % kWidth];
+      const i64 at = l.best_at[d / 2 % kWidth];
       if (score > best.score || (score == best.score && at < best_at)) {
         best = {(at - d) / 2, (at + d) / 2, score};
         best_at = at;
@@ -139,14 +145,18 @@ class BandAligner {
     for (i64 at = first; at < 2 * (n + lanes - 1); ++at) {
       const i64 parity = at % 2, i = at / 2;  // base of the read in the first lane
       const i64 from = n - 1 - i + lanes;     // where it is in read_
-      Lanes &now = lanes_[parity], &before = lanes_[1 - parity];
-      step(now.score.data() + 1, now.insertion.data() + 1, now.long_insertion.data() + 1,
-           now.deletion.data() + 1, now.long_deletion.data() + 1, now.best.data() + 1,
-           now.best_at.data() + 1, before.score.data() + parity, before.deletion.data() + parity,
-           before.long_deletion.data() + parity, before.score.data() + parity + 1,
-           before.insertion.data() + parity + 1, before.long_insertion.data() + parity + 1,
-           read_.data() + from, extra_low_.data() + from, contig_.data() + lanes + i + parity,
-           lanes, static_cast<i16>(at), floor);
+      const i16* const contig = contig_.data() + lanes + i + parity;
+      Lanes *const now = lanes_[parity].data() + 1, *const before = lanes_[1 - parity].data() + 1;
+      for (i64 v = 0; v < lanes / kWidth; ++v) {
+        const i64 t = v * kWidth;
+        if (parity == 0) {
+          step(now[v], shift_up(before[v - 1], before[v]), before[v], read_.data() + from + t,
+               extra_low_.data() + from + t, contig + t, static_cast<i16>(at), floor);
+        } else {
+          step(now[v], before[v], shift_down(before[v], before[v + 1]), read_.data() + from + t,
+               extra_low_.data() + from + t, contig + t, static_cast<i16>(at), floor);
+        }
+      }
     }
   }
 #ifdef __x86_64__
@@ -155,41 +165,71 @@ class BandAligner {
   }
 #endif
 
-  __attribute__((always_inline)) static inline void step(
-      i16* __restrict score, i16* __restrict insertion, i16* __restrict long_insertion,
-      i16* __restrict deletion, i16* __restrict long_deletion, i16* __restrict best,
-      i16* __restrict best_at, const i16* __restrict left, const i16* __restrict left_deletion,
-      const i16* __restrict left_long_deletion, const i16* __restrict up,
-      const i16* __restrict up_insertion, const i16* __restrict up_long_insertion,
-      const i16* __restrict read, const i16* __restrict extra, const i16* __restrict contig,
-      i64 lanes, i16 at, i16 floor) {
-#pragma GCC ivdep
-    for (i64 t = 0; t < lanes; ++t) {
-      const i16 a = read[t], b = contig[t], either = a | b;
-      i16 pair = a == b ? kMatch : -kMismatch;
-      pair = either >= kUnknownCode ? -kAmbiguous : pair;
-      pair = either >= kNoBase ? kLow / 3 : pair;
-      i16 value = std::max(score[t], floor) + pair + extra[t];
-      const i16 d = std::max<i16>(left[t] - kGapOpen - kGapExtend, left_deletion[t] - kGapExtend);
-      const i16 dl = std::max<i16>(left[t] - kLongGapOpen - kLongGapExtend,
-                                   left_long_deletion[t] - kLongGapExtend);
-      const i16 s = std::max<i16>(up[t] - kGapOpen - kGapExtend, up_insertion[t] - kGapExtend);
-      const i16 sl = std::max<i16>(up[t] - kLongGapOpen - kLongGapExtend,
-                                   up_long_insertion[t] - kLongGapExtend);
-      value = std::max(std::max(std::max(d, dl), std::max(s, sl)), value);
-      deletion[t] = d;
-      long_deletion[t] = dl;
-      insertion[t] = s;
-      long_insertion[t] = sl;
-      score[t] = value;
-      best_at[t] = value > best[t] ? at : best_at[t];
-      best[t] = std::max(best[t], value);
-    }
+#define DLASM_INLINE __attribute__((always_inline)) static inline
+
+  DLASM_INLINE void raise(Vector& a, const Vector& b) { a = a > b ? a : b; }
+
+  // The lane before each one, as far as left neighbours need it.
+  DLASM_INLINE Lanes shift_up(const Lanes& a, const Lanes& b) {
+    Lanes out;
+    auto shift = [](const Vector& x, const Vector& y, Vector& z) __attribute__((always_inline)) {
+      z = __builtin_shufflevector(x, y, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29,
+                                  30);
+    };
+    shift(a.score, b.score, out.score);
+    shift(a.deletion, b.deletion, out.deletion);
+    shift(a.long_deletion, b.long_deletion, out.long_deletion);
+    return out;
   }
+
+  // The lane after each one, as far as upper neighbours need it.
+  DLASM_INLINE Lanes shift_down(const Lanes& a, const Lanes& b) {
+    Lanes out;
+    auto shift = [](const Vector& x, const Vector& y, Vector& z) __attribute__((always_inline)) {
+      z = __builtin_shufflevector(x, y, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+    };
+    shift(a.score, b.score, out.score);
+    shift(a.insertion, b.insertion, out.insertion);
+    shift(a.long_insertion, b.long_insertion, out.long_insertion);
+    return out;
+  }
+
+  DLASM_INLINE void load(const i16* from, Vector& to) { std::memcpy(&to, from, sizeof to); }
+
+  DLASM_INLINE void step(Lanes& now, const Lanes& left, const Lanes& up, const i16* read,
+                         const i16* extra, const i16* contig, i16 at, i16 floor) {
+    Vector a, b, value;
+    load(read, a);
+    load(contig, b);
+    load(extra, value);
+    const Vector either = a | b;
+    const Vector none{};
+    Vector pair = a == b ? none + kMatch : none - kMismatch;
+    pair = either >= kUnknownCode ? none - kAmbiguous : pair;
+    pair = either >= kNoBase ? none + kOutside : pair;
+    raise(now.score, none + floor);
+    value += pair + now.score;
+    now.deletion = left.deletion - kGapExtend;
+    raise(now.deletion, left.score - kOpen);
+    now.long_deletion = left.long_deletion - kLongGapExtend;
+    raise(now.long_deletion, left.score - kLongOpen);
+    now.insertion = up.insertion - kGapExtend;
+    raise(now.insertion, up.score - kOpen);
+    now.long_insertion = up.long_insertion - kLongGapExtend;
+    raise(now.long_insertion, up.score - kLongOpen);
+    raise(value, now.deletion);
+    raise(value, now.long_deletion);
+    raise(value, now.insertion);
+    raise(value, now.long_insertion);
+    now.score = value;
+    now.best_at = value > now.best ? none + at : now.best_at;
+    raise(now.best, value);
+  }
+#undef DLASM_INLINE
 
   std::vector<i16> extra_, back_read_, back_extra_, back_contig_;
   std::vector<i16> read_, extra_low_, contig_;  // with room for all lanes
-  std::array<Lanes, 2> lanes_;
+  std::array<std::vector<Lanes>, 2> lanes_;
 };
 
 }  // namespace dlasm
