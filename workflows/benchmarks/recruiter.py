@@ -19,20 +19,14 @@ import argparse
 import csv
 import sys
 import time
+from dataclasses import fields
 
 import numpy as np
 
 from dlasm.io.fasta import Contigs, read_contigs
 from dlasm.io.fastq import Library, ReadBatch, ReadCounts, iter_batches
 from dlasm.mapping import Aligner, EndsMapper
-from dlasm.recruit import (
-    Candidates,
-    Placements,
-    _best_rows,
-    find_candidates,
-    is_counted,
-    select_rows,
-)
+from dlasm.recruit import Chosen, Placements, choose
 from dlasm.runs import OVERHANG
 
 BOUND = 500.0  # bases; mates are projected so far, about the reach of the libraries measured here
@@ -44,11 +38,27 @@ COMPLEMENT = np.arange(256, dtype=np.uint8)
 COMPLEMENT[np.frombuffer(b"ACGTacgt", dtype=np.uint8)] = np.frombuffer(b"TGCATGCA", dtype=np.uint8)
 
 
-def chosen(places: Placements, lengths: np.ndarray) -> Placements:
-    """Return the place of each read that has one that counts."""
-    counted = is_counted(places, lengths)
-    best = _best_rows(places, counted, lengths)
-    return select_rows(places, best[counted[best]])
+def select_rows(places: Placements, rows: np.ndarray) -> Placements:
+    """Return some rows of placements, by number or mask."""
+    return Placements(**{f.name: getattr(places, f.name)[rows] for f in fields(Placements)})
+
+
+def best_places(places: Placements, lengths: np.ndarray) -> Placements:
+    """Return the best place of each read, counted or not, by rule 2 of dlasm.recruit."""
+    order = np.lexsort(
+        (
+            places.reverse,
+            places.contig_start,
+            places.contig,
+            lengths[places.contig],
+            -places.score.astype(np.int64),
+            places.read,
+        )
+    )
+    read = places.read[order]
+    first = np.ones(len(read), dtype=bool)
+    first[1:] = read[1:] != read[:-1]
+    return select_rows(places, order[first])
 
 
 def true_scores(places: Placements, batch: ReadBatch, contigs: Contigs) -> np.ndarray:
@@ -101,9 +111,9 @@ def true_scores(places: Placements, batch: ReadBatch, contigs: Contigs) -> np.nd
 def compare(
     batch: ReadBatch,
     contigs: Contigs,
-    ours: Candidates,
+    ours: Chosen,
     own: Placements,
-    theirs: Candidates,
+    theirs: Chosen,
     other: Placements,
 ) -> tuple[int, int]:
     """Return how many of minimap2's candidates are lost, and how many of them really."""
@@ -207,8 +217,7 @@ class Truth:
             source[i] = self.names.get(name[: name.rfind("-")], -1)
         places = self.aligner.place(batch)
         places = select_rows(places, places.contig == source[places.read])
-        best = _best_rows(places, np.ones(len(places.read), dtype=bool), self.genomes.lengths)
-        places = select_rows(places, best)
+        places = best_places(places, self.genomes.lengths)
         known = np.zeros(len(batch), dtype=bool)
         known[places.read] = True
         start = places.contig_start - places.left
@@ -260,8 +269,9 @@ def main() -> None:
             started = time.process_time()
             placed = one.place(batch)
             cpu[which] += time.process_time() - started
-            places.append(chosen(placed, lengths))
-            candidates.append(find_candidates(places[-1], mate, batch.length, None, lengths, BOUND))
+            candidates.append(choose(placed, mate, batch.length, lengths, bound=BOUND))
+            rows = candidates[-1].best[candidates[-1].counted != 0]
+            places.append(select_rows(placed, rows))
             found[which] += len(candidates[-1].read)
         here = compare(batch, contigs, candidates[0], places[0], candidates[1], places[1])
         lost, really = lost + here[0], really + here[1]
@@ -275,7 +285,7 @@ def main() -> None:
             pairs = given.end[over] * count + given.read[over]
             judged[which] += len(pairs)
             right[which] += int(np.isin(pairs, expected).sum())
-    rows = []
+    table = []
     for which, what in enumerate(("ends", "minimap2")):
         row = {
             "data": args.name,
@@ -298,11 +308,11 @@ def main() -> None:
                 f"{mapper.nbytes / max(1, len(contigs.bases)):.2f}" if which == 0 else ""
             ),
         }
-        rows.append(row)
-    writer = csv.DictWriter(sys.stdout, rows[0], lineterminator="\n")
+        table.append(row)
+    writer = csv.DictWriter(sys.stdout, table[0], lineterminator="\n")
     if not args.no_header:
         writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(table)
 
 
 if __name__ == "__main__":
