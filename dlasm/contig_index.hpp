@@ -219,6 +219,9 @@ class ContigIndex {
     while (row_[c + 1].start <= place) ++c;
     return c;
   }
+  bool contains(i64 contig, i64 place) const {
+    return row_[contig].start <= place && place < row_[contig + 1].start;
+  }
   void prefetch_contig(i64 place) const {
     __builtin_prefetch(&word_[place >> 5]);
     __builtin_prefetch(&word_[(place >> 5) + 5]);

@@ -9,18 +9,22 @@
 #include <array>
 #include <climits>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <tuple>
 #include <vector>
 
 #include "dlasm/contig_index.hpp"
+#include "dlasm/gapped.hpp"
 #include "dlasm/places.hpp"
 
 namespace nb = nanobind;
 using namespace dlasm;
 
 namespace {
+
+using u16 = std::uint16_t;
 
 template <class T>
 using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -38,21 +42,17 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
 }
 
-// Scores of minimap2's preset sr, so that places of both mappers compare (minimap2 -x sr: -A2 -B8
-// -O12,24 -E2,1 --end-bonus 10 -s 40, and 1 for an N).
-constexpr int kMatch = 2, kMismatch = 8, kAmbiguous = 1;
-constexpr int kGapOpen = 12, kGapExtend = 2, kLongGapOpen = 24, kLongGapExtend = 1;
-constexpr int kEndBonus = 10;  // for reaching the end of the read; not part of the score
-constexpr int kMinScore = 40;
+constexpr int kMinScore = 40;  // minimap2 -x sr: -s
 constexpr int kWorst = INT_MIN / 2;
 
 // Chosen by measurement; see dlasm.mapping.
 struct Limits {
-  int hits = 1024;   // places that seeds of a read give, rarest seeds first
-  int anchors = 16;  // alignments with gaps per read
-  int gap = 100;     // longest gap, and how far apart diagonals of one alignment are
-  int margin = 8;    // diagonals beside those of seeds that a gap may lead to
-  int good = 44;     // no gaps are tried if the best place lacks at most so much to a full score
+  int hits = 4096;     // places that seeds of a read give, rarest seeds first
+  int ungapped = 256;  // hits that are all looked at without gaps
+  int bands = 64;      // alignments with gaps per read
+  int width = 63;      // how far apart diagonals of seeds in one alignment are
+  int margin = 16;     // diagonals beside those that a gap may lead to
+  int good = 44;       // no gaps are tried where a score lacks at most so much to a full one
 };
 
 // A read, packed in both directions.
@@ -110,8 +110,9 @@ struct Diagonal {
   i64 from, to;  // the part of the read on the contig
   int strand;
   Segment segment;
-  i64 run_begin, run_end;  // longest stretch without a mismatch
 };
+
+struct Band;
 
 constexpr i64 kReadBlock = 1024;  // reads that a thread takes at a time
 constexpr i64 kInFlight = 32;     // reads whose memory accesses overlap
@@ -166,8 +167,9 @@ class EndsMapper {
               Diagonal* out) const;
   void offer_ungapped(Best& best, const PackedRead& read, const Diagonal& d) const;
   void offer(Best& best, const Place& place) const;
-  void align_with_gaps(Worker& w, const PackedRead& read, const Diagonal& d, i64 lowest,
-                       i64 highest, Best& best) const;
+  void find_bands(Worker& w, const PackedRead& read) const;
+  void align_with_gaps(Worker& w, const PackedRead& read, const Band& band, Best& best) const;
+  void try_gaps(Worker& w, const PackedRead& read, Best& best) const;
 
   ContigIndex index_;
   Limits limits_;
@@ -179,33 +181,44 @@ struct Seed {
   bool reverse;
 };
 
+// What a seed says: strand, where the read begins, and where in the read (in contig direction) the
+// seed is, in one number, so that they sort by diagonal.
 struct Hit {
-  i64 start;  // of the diagonal
-  i64 place;  // a place on it that is on a contig
-  int strand;
-  bool operator<(const Hit& o) const {
-    return strand != o.strand ? strand < o.strand
-           : start != o.start ? start < o.start
-                              : place < o.place;
-  }
+  static constexpr int kAtBits = 20, kStrandBit = 63;
+  u64 value;
+
+  Hit(int strand, i64 start, i64 at)
+      : value(static_cast<u64>(strand) << kStrandBit | static_cast<u64>(start) << kAtBits |
+              static_cast<u64>(at)) {}
+  int strand() const { return static_cast<int>(value >> kStrandBit); }
+  i64 start() const { return static_cast<i64>((value & ((1ull << kStrandBit) - 1)) >> kAtBits); }
+  i64 at() const { return static_cast<i64>(value & ((1ull << kAtBits) - 1)); }
+  bool operator<(const Hit& o) const { return value < o.value; }
 };
 
-struct Extension {
-  i64 read = 0, contig = 0;  // bases consumed
-  int score = 0;
+// Neighbouring diagonals that seeds lie on.
+struct Band {
+  i64 contig;
+  int strand;
+  i64 lowest, highest;  // where reads on them begin, global places
+  int promise;          // ranks bands: what an alignment scores, about, if gaps cost nothing
 };
 
 constexpr int kQuickHits = 8;  // places of a read that are looked at in passing
 
 // What map_quickly knows of a read.
 struct Glance {
+  struct Tested {
+    i64 start, contig;
+    int strand;
+  };
   SeedKey key;
   ContigIndex::Range range;
   i64 at;      // of the k-mer in the read
   i64 active;  // whether it is still looked at here
   bool settled;
   i64 tested;
-  std::array<Hit, 4 * kQuickHits> hits;
+  std::array<Tested, 4 * kQuickHits> hits;
 };
 
 struct EndsMapper::Worker {
@@ -217,24 +230,20 @@ struct EndsMapper::Worker {
   MinimizerScratch scratch;
   std::vector<Seed> seeds;
   std::vector<Hit> hits;
-  std::vector<Diagonal> diagonals;
-  std::vector<i64> order;
-  std::vector<u8> read_codes, contig_codes;
-  std::vector<int> h, e, e_long;
+  std::vector<Band> bands;
+  std::vector<u32> fewest, mismatches;  // of each block: in a band, on a diagonal
+  BandAligner aligner;
 };
 
 // The part of a diagonal of the highest score, given where its mismatches are. Reaching an end of
 // the read is worth kEndBonus, which is not part of the score.
-Segment best_segment(const u64* mismatch, const u64* unsure, i64 from, i64 to, i64 length,
-                     i64* run_begin, i64* run_end) {
+Segment best_segment(const u64* mismatch, const u64* unsure, i64 from, i64 to, i64 length) {
   Segment best;
   int best_with_bonus = kWorst;
   int bonus = from == 0 ? kEndBonus : 0;
   i64 start = from, at = from;  // of the segment and of the stretch without mismatches
   int score = 0;
-  *run_begin = *run_end = from;
   auto stretch_until = [&](i64 end) {
-    if (end - at > *run_end - *run_begin) *run_begin = at, *run_end = end;
     score += kMatch * static_cast<int>(end - at);
     const int total = score + bonus + (end == length ? kEndBonus : 0);
     if (end > start && total > best_with_bonus) {
@@ -300,8 +309,7 @@ void EndsMapper::verify(Worker& w, const PackedRead& read, i64 contig, i64 start
   out->from = from;
   out->to = to;
   out->strand = strand;
-  out->segment =
-      best_segment(w.mismatch.data(), unsure, from, to, n, &out->run_begin, &out->run_end);
+  out->segment = best_segment(w.mismatch.data(), unsure, from, to, n);
 }
 
 void EndsMapper::offer(Best& best, const Place& place) const {
@@ -326,100 +334,46 @@ void EndsMapper::offer_ungapped(Best& best, const PackedRead& read, const Diagon
                static_cast<std::uint8_t>(d.strand)});
 }
 
-// Extends an alignment over the first `n` of `read` and of `contig`, from diagonal 0, over
-// diagonals lowest..highest; gives the end of the read if that is worth it, else the highest score.
-Extension extend(const u8* read, i64 n, const u8* contig, i64 contig_n, i64 lowest, i64 highest,
-                 std::vector<int>& h, std::vector<int>& e, std::vector<int>& e_long) {
-  const i64 width = highest - lowest + 1;
-  h.assign(width + 1, kWorst);
-  e.assign(width + 1, kWorst);
-  e_long.assign(width + 1, kWorst);
-  auto gap = [](i64 length) {
-    return static_cast<int>(
-        length ? -std::min(kGapOpen + kGapExtend * length, kLongGapOpen + kLongGapExtend * length)
-               : 0);
-  };
-  for (i64 j = 0; j <= std::min(highest, contig_n); ++j) h[j - lowest] = gap(j);
-  Extension best, at_end{n, 0, kWorst};
-  for (i64 i = 1; i <= n; ++i) {
-    int f = kWorst, f_long = kWorst, left = kWorst, row_best = kWorst;
-    const i64 first = std::max<i64>(lowest, -i), last = std::min(highest, contig_n - i);
-    for (i64 d = lowest; d < std::min(first, highest + 1); ++d) h[d - lowest] = kWorst;
-    for (i64 d = first; d <= last; ++d) {
-      const i64 at = d - lowest, j = i + d;
-      e[at] = std::max(h[at + 1] - kGapOpen - kGapExtend, e[at + 1] - kGapExtend);
-      e_long[at] =
-          std::max(h[at + 1] - kLongGapOpen - kLongGapExtend, e_long[at + 1] - kLongGapExtend);
-      f = std::max(left - kGapOpen - kGapExtend, f - kGapExtend);
-      f_long = std::max(left - kLongGapOpen - kLongGapExtend, f_long - kLongGapExtend);
-      int value = kWorst;
-      if (j > 0) {
-        const u8 a = read[i - 1], b = contig[j - 1];
-        value = h[at] + (a > 3 || b > 3 ? -kAmbiguous : a == b ? kMatch : -kMismatch);
-      }
-      value = std::max({value, e[at], e_long[at], f, f_long});
-      h[at] = left = value;
-      if (value > row_best) {
-        row_best = value;
-        if (value > best.score) best = {i, j, value};
-        if (i == n && value > at_end.score) at_end = {n, j, value};
-      }
-    }
-    for (i64 d = std::max(last + 1, lowest); d <= highest; ++d) {
-      h[d - lowest] = e[d - lowest] = e_long[d - lowest] = kWorst;
-    }
-    if (row_best < best.score - 200) return best;
-  }
-  return n == 0 || at_end.score + kEndBonus > best.score ? (n ? at_end : best) : best;
-}
-
-// Aligns from the longest stretch without mismatches on a diagonal outward, with gaps.
-void EndsMapper::align_with_gaps(Worker& w, const PackedRead& read, const Diagonal& d, i64 lowest,
-                                 i64 highest, Best& best) const {
-  const ContigRow& row = index_.row(d.contig);
+void EndsMapper::align_with_gaps(Worker& w, const PackedRead& read, const Band& band,
+                                 Best& best) const {
+  const ContigRow& row = index_.row(band.contig);
   const i64 n = read.length;
-  const i64 reach = std::max(-lowest, highest);
-  const i64 contig_begin = std::max<i64>(0, d.start - row.start - reach);
-  const i64 contig_end = std::min(row.length, d.start - row.start + n + reach);
-  w.contig_codes.resize(contig_end - contig_begin);
-  for (i64 i = contig_begin; i < contig_end; ++i) {
-    const i64 place = row.start + i;
-    w.contig_codes[i - contig_begin] =
-        (index_.words()[place / kWindow] >> (2 * (place % kWindow))) & 3;
+  const i64 wanted = band.highest - band.lowest + 1 + 2 * limits_.margin;
+  const i64 diagonals = (wanted + BandAligner::kStep - 1) / BandAligner::kStep * BandAligner::kStep;
+  const i64 first = band.lowest - limits_.margin - (diagonals - wanted) / 2;
+  std::vector<i16>& contig = w.aligner.contig;
+  contig.assign(BandAligner::contig_bases(n, diagonals), kNoBase);
+  const i64 begin = std::max(first, row.start);
+  const i64 end = std::min(first + static_cast<i64>(contig.size()), row.start + row.length);
+  for (i64 i = begin; i < end; ++i) {
+    contig[i - first] = (index_.words()[i / kWindow] >> (2 * (i % kWindow))) & 3;
   }
-  if (index_.has_gaps(d.contig)) {
-    for (const Gap *g = index_.gaps(d.contig), *end = index_.gaps(d.contig + 1); g < end; ++g) {
-      for (i64 i = std::max(contig_begin, g->begin - row.start);
-           i < std::min(contig_end, g->end - row.start); ++i) {
-        w.contig_codes[i - contig_begin] = 4;
-      }
+  for (const Gap *g = index_.gaps(band.contig), *last = index_.gaps(band.contig + 1); g < last;
+       ++g) {
+    for (i64 i = std::max(begin, g->begin); i < std::min(end, g->end); ++i) {
+      contig[i - first] = kUnknownCode;
     }
   }
-  w.read_codes.resize(n);
-  const u64* const ambiguous = read.ambiguous_or_null(d.strand);
+  w.aligner.read.resize(n);
+  const u64* const ambiguous = read.ambiguous_or_null(band.strand);
   for (i64 i = 0; i < n; ++i) {
     const int shift = 2 * (i % kWindow);
-    w.read_codes[i] = (read.words[d.strand][i / kWindow] >> shift) & 3;
-    if (ambiguous && (ambiguous[i / kWindow] >> shift & 1)) w.read_codes[i] = 4;
+    const bool unknown = ambiguous && (ambiguous[i / kWindow] >> shift & 1);
+    w.aligner.read[i] =
+        unknown ? kUnknownCode : (read.words[band.strand][i / kWindow] >> shift) & 3;
   }
-  const i64 origin = d.start - row.start - contig_begin;  // of the read in contig_codes
-  const i64 right_from = origin + d.run_end;
-  const Extension right = extend(
-      w.read_codes.data() + d.run_end, n - d.run_end, w.contig_codes.data() + right_from,
-      static_cast<i64>(w.contig_codes.size()) - right_from, lowest, highest, w.h, w.e, w.e_long);
-  const i64 left_n = d.run_begin, contig_left = origin + d.run_begin;
-  std::reverse(w.read_codes.begin(), w.read_codes.begin() + left_n);
-  std::reverse(w.contig_codes.begin(), w.contig_codes.begin() + contig_left);
-  // away from the anchor to the left a diagonal of more contig bases is a lower one
-  const Extension left = extend(w.read_codes.data(), left_n, w.contig_codes.data(), contig_left,
-                                -highest, -lowest, w.h, w.e, w.e_long);
-  const int score = right.score + left.score + kMatch * static_cast<int>(d.run_end - d.run_begin);
-  if (score < kMinScore) return;
-  const i64 at = d.start - row.start;
-  offer(best, {d.contig, at + d.run_begin - left.contig, at + d.run_end + right.contig,
-               static_cast<std::int32_t>(d.run_begin - left.read),
-               static_cast<std::int32_t>(n - d.run_end - right.read), score,
-               static_cast<std::uint8_t>(d.strand)});
+  const Alignment found = w.aligner.find_end(diagonals);
+  const i64 at = first - row.start;
+  // the score without bonus is no higher
+  if (found.score < kMinScore ||
+      (best.counted && found.score - kEndBonus * (found.read_end == n) < best.place.score))
+    return;
+  const Alignment whole = w.aligner.find_begin(diagonals, found);
+  if (whole.score < kMinScore) return;
+  offer(best,
+        {band.contig, at + whole.contig_begin, at + whole.contig_end,
+         static_cast<std::int32_t>(whole.read_begin), static_cast<std::int32_t>(n - whole.read_end),
+         whole.score, static_cast<std::uint8_t>(band.strand)});
 }
 
 // All minimizers of the read (all k-mers of one that is shorter than a window), every diagonal that
@@ -480,53 +434,108 @@ void EndsMapper::map_thoroughly(Worker& w, const PackedRead& read, Best& best) c
     if (total > limits_.hits && !w.hits.empty()) break;
     const u64* end = std::min(s.range.end, s.range.begin + limits_.hits);
     for (const u64* entry = s.range.begin; entry < end; ++entry) {
-      const i64 place = ContigIndex::place_of(*entry);
       const int strand = ContigIndex::reverse_of(*entry) != s.reverse;
-      w.hits.push_back({place - (strand ? n - kSeed - s.at : s.at), place, strand});
+      const i64 at = strand ? n - kSeed - s.at : s.at;
+      if (at >> Hit::kAtBits) continue;  // of a read of more than a million bases
+      w.hits.emplace_back(strand, ContigIndex::place_of(*entry) - at + n, at);
     }
   }
   std::sort(w.hits.begin(), w.hits.end());
-  w.diagonals.clear();
-  for (std::size_t i = 0; i < w.hits.size(); ++i) {
-    const Hit& hit = w.hits[i];
-    const i64 contig = index_.contig_at(hit.place);
-    // a diagonal may pass over two short contigs
-    if (!w.diagonals.empty() && w.diagonals.back().start == hit.start &&
-        w.diagonals.back().strand == hit.strand && w.diagonals.back().contig == contig) {
-      continue;
+  if (static_cast<i64>(w.hits.size()) <= limits_.ungapped) {
+    Diagonal d{-1, 0, 0, 0, 0, {}};
+    for (const Hit& hit : w.hits) {
+      const i64 start = hit.start() - n, contig = index_.contig_at(start + hit.at());
+      // a diagonal may pass over two short contigs
+      if (d.contig == contig && d.start == start && d.strand == hit.strand()) continue;
+      verify(w, read, contig, start, hit.strand(), &d);
+      offer_ungapped(best, read, d);
     }
-    Diagonal d;
-    verify(w, read, contig, hit.start, hit.strand, &d);
-    offer_ungapped(best, read, d);
-    w.diagonals.push_back(d);
   }
-  const int full = kMatch * static_cast<int>(n);
-  if (w.diagonals.empty() || (best.counted && best.place.score >= full - limits_.good)) return;
-  w.order.resize(w.diagonals.size());
-  for (std::size_t i = 0; i < w.order.size(); ++i) w.order[i] = static_cast<i64>(i);
-  std::stable_sort(w.order.begin(), w.order.end(), [&](i64 a, i64 b) {
-    return w.diagonals[a].segment.score > w.diagonals[b].segment.score;
-  });
-  int anchors = limits_.anchors;
-  for (const i64 i : w.order) {
-    const Diagonal& d = w.diagonals[i];
-    // nothing to win where the read is whole, or on the contig without a mismatch
-    if (d.run_end - d.run_begin == d.to - d.from) continue;
-    if (best.counted && best.place.score >= full - kGapOpen - kGapExtend) break;
-    if (anchors-- == 0) break;
-    i64 lowest = -limits_.margin, highest = limits_.margin;
-    auto same = [&](const Diagonal& o) { return o.contig == d.contig && o.strand == d.strand; };
-    for (i64 j = i; j-- > 0 && same(w.diagonals[j]);) {
-      const i64 by = w.diagonals[j].start - d.start;
-      if (by < -limits_.gap) break;
-      lowest = std::min(lowest, by - limits_.margin);
+  if (n > BandAligner::kMaxRead ||
+      (best.counted && best.place.score >= kMatch * n - limits_.good)) {
+    return;
+  }
+  find_bands(w, read);
+  try_gaps(w, read, best);
+}
+
+// The number of lower bits that are set in each half.
+inline u64 count_by_block(u64 x) {
+  x = (x & 0x1111111111111111ull) + ((x >> 2) & 0x1111111111111111ull);
+  x = (x & 0x0F0F0F0F0F0F0F0Full) + ((x >> 4) & 0x0F0F0F0F0F0F0F0Full);
+  x = (x & 0x00FF00FF00FF00FFull) + ((x >> 8) & 0x00FF00FF00FF00FFull);
+  return (x & 0x0000FFFF0000FFFFull) + ((x >> 16) & 0x0000FFFF0000FFFFull);
+}
+
+constexpr int kBlock = 16;  // bases
+
+// Puts hits that are sorted into bands. A band promises what each block of the read scores on the
+// best of its diagonals, or nothing; half a match for each base outside the contig, since places
+// that hang over are what this is for, and would come last.
+void EndsMapper::find_bands(Worker& w, const PackedRead& read) const {
+  const i64 n = read.length, words = packed_words(n);
+  w.bands.clear();
+  w.fewest.resize(2 * words);
+  w.mismatches.resize(2 * words);
+  i64 over = 0;  // bases outside the contig
+  auto finish = [&] {
+    if (w.bands.empty()) return;
+    w.bands.back().promise = static_cast<int>(kMatch / 2 * over);
+    over = 0;
+    for (const int count : w.fewest) {
+      w.bands.back().promise += std::max(0, kMatch * kBlock - (kMatch + kMismatch) * count);
     }
-    for (i64 j = i + 1; j < static_cast<i64>(w.diagonals.size()) && same(w.diagonals[j]); ++j) {
-      const i64 by = w.diagonals[j].start - d.start;
-      if (by > limits_.gap) break;
-      highest = std::max(highest, by + limits_.margin);
+  };
+  i64 before = -1;
+  for (const Hit& hit : w.hits) {
+    const i64 start = hit.start() - n, place = start + hit.at();
+    const bool same = !w.bands.empty() && w.bands.back().strand == hit.strand() &&
+                      start <= w.bands.back().lowest + limits_.width &&
+                      index_.contains(w.bands.back().contig, place);
+    if (same && start == before) continue;
+    before = start;
+    if (!same) {
+      finish();
+      w.bands.push_back({index_.contig_at(place), hit.strand(), start, start, 0});
+      std::fill(w.fewest.begin(), w.fewest.end(), kBlock);
     }
-    align_with_gaps(w, read, d, lowest, highest, best);
+    Band& band = w.bands.back();
+    band.highest = start;
+    const ContigRow& row = index_.row(band.contig);
+    const i64 from = std::max<i64>(0, row.start - start);
+    const i64 to = std::min(n, row.start + row.length - start);
+    const u64* const packed = read.words[band.strand].data();
+    const i64 first = from / kWindow, last = (to - 1) / kWindow;
+    over = std::max(over, n - (to - from));
+    for (i64 i = first; i <= last; ++i) {
+      u64 x = packed[i] ^ bases_at(index_.words(), start + kWindow * i);
+      x = (x | (x >> 1)) & kLowBits;
+      if (i == first) x |= kLowBits & ~(~0ull << (2 * (from % kWindow)));
+      if (i == last && to % kWindow) x |= kLowBits & (~0ull << (2 * (to % kWindow)));
+      x = count_by_block(x);
+      std::memcpy(&w.mismatches[2 * i], &x, sizeof x);
+    }
+    for (i64 i = 2 * first; i < 2 * (last + 1); ++i) {
+      w.fewest[i] = std::min(w.fewest[i], w.mismatches[i]);
+    }
+  }
+  finish();
+}
+
+// Aligns with gaps in the bands that promise most.
+void EndsMapper::try_gaps(Worker& w, const PackedRead& read, Best& best) const {
+  std::stable_sort(w.bands.begin(), w.bands.end(),
+                   [](const Band& a, const Band& b) { return a.promise > b.promise; });
+  int left = limits_.bands;
+  for (const Band& band : w.bands) {
+    // no more bases can match than the band has on the contig
+    const ContigRow& row = index_.row(band.contig);
+    const i64 overlap = std::min(row.start + row.length, band.highest + read.length) -
+                        std::max(row.start, band.lowest);
+    const i64 full = kMatch * std::min(overlap, read.length);
+    if (best.counted && best.place.score >= full - limits_.good) continue;
+    if (left-- == 0) break;
+    align_with_gaps(w, read, band, best);
   }
 }
 
@@ -589,17 +598,17 @@ void EndsMapper::map_quickly(Worker& w, i64 count) const {
       for (const u64* e = g.range.begin; e < g.range.end; ++e) {
         const i64 place = ContigIndex::place_of(*e);
         const int strand = ContigIndex::reverse_of(*e) != g.key.reverse;
-        const Hit hit{place - (strand ? read.length - kSeed - g.at : g.at), place, strand};
+        const Glance::Tested hit{place - (strand ? read.length - kSeed - g.at : g.at),
+                                 index_.contig_at(place), strand};
         bool known = false;
-        const i64 contig = index_.contig_at(place);
         for (i64 t = 0; t < g.tested; ++t) {
           known |= g.hits[t].start == hit.start && g.hits[t].strand == hit.strand &&
-                   g.hits[t].place == contig;
+                   g.hits[t].contig == hit.contig;
         }
         if (known) continue;
-        g.hits[g.tested++] = {hit.start, contig, strand};
+        g.hits[g.tested++] = hit;
         Diagonal d;
-        verify(w, read, contig, hit.start, hit.strand, &d);
+        verify(w, read, hit.contig, hit.start, hit.strand, &d);
         offer_ungapped(w.best[i], read, d);
       }
       const Best& best = w.best[i];
@@ -646,7 +655,8 @@ void EndsMapper::map_few(Worker& w, const u8* text, const std::int64_t* base_sta
 }
 
 std::unique_ptr<EndsMapper> make_mapper(In<u8> bases, In<std::int64_t> offsets, int threads,
-                                        int hits, int anchors, int gap, int margin, int good) {
+                                        int hits, int ungapped, int bands, int width, int margin,
+                                        int good) {
   const i64 contigs = static_cast<i64>(offsets.shape(0)) - 1;
   require(contigs >= 0, "EndsMapper: no offsets");
   for (i64 c = 0; c < contigs; ++c) {
@@ -657,7 +667,7 @@ std::unique_ptr<EndsMapper> make_mapper(In<u8> bases, In<std::int64_t> offsets, 
           "EndsMapper: a contig lies outside the bases");
   nb::gil_scoped_release release;
   return std::make_unique<EndsMapper>(bases.data(), offsets.data(), contigs, threads,
-                                      Limits{hits, anchors, gap, margin, good});
+                                      Limits{hits, ungapped, bands, width, margin, good});
 }
 
 using PlaceArrays = std::tuple<Out<std::int64_t>, Out<std::int64_t>, Out<std::int64_t>,
@@ -705,8 +715,9 @@ NB_MODULE(_ends, m) {
   using namespace nb::literals;
   m.doc() = "dlasm's own mapper; see dlasm.mapping.";
   nb::class_<EndsMapper>(m, "Mapper", "An index of minimizers of the contigs.")
-      .def(nb::new_(&make_mapper), "bases"_a, "offsets"_a, "threads"_a = 1, "hits"_a = 1024,
-           "anchors"_a = 16, "gap"_a = 100, "margin"_a = 8, "good"_a = 44)
+      .def(nb::new_(&make_mapper), "bases"_a, "offsets"_a, "threads"_a = 1,
+           "hits"_a = Limits().hits, "ungapped"_a = Limits().ungapped, "bands"_a = Limits().bands,
+           "width"_a = Limits().width, "margin"_a = Limits().margin, "good"_a = Limits().good)
       .def_prop_ro("bytes", &EndsMapper::bytes, "Memory of packed contigs and index.")
       .def("place", &place, "text"_a, "base_start"_a, "length"_a, "threads"_a, "every"_a = false,
            "Places of the reads: read, contig, start, end, left, right, reverse, score.");

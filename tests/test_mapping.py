@@ -172,6 +172,46 @@ def test_a_gap_is_found(size: int, at: int, kind: str, strand: int) -> None:
         assert place.score >= min(2 * max(parts), 2 * sum(parts) - cost)
 
 
+def best_global_score(a: str, b: str) -> int:
+    """Score of the best alignment of two whole sequences, gaps of two kinds."""
+    low = -(10**6)
+    gaps = ((12, 2), (24, 1))
+    h = {(0, 0): 0}
+    e = [dict[tuple[int, int], int]() for _ in gaps]
+    f = [dict[tuple[int, int], int]() for _ in gaps]
+    for i in range(len(a) + 1):
+        for j in range(len(b) + 1):
+            best = h.get((i, j), low)
+            for k, (opening, extend) in enumerate(gaps):
+                for table, at in ((e[k], (i - 1, j)), (f[k], (i, j - 1))):
+                    table[i, j] = max(h.get(at, low) - opening, table.get(at, low)) - extend
+                    best = max(best, table[i, j])
+            if i and j:
+                best = max(best, h[i - 1, j - 1] + (2 if a[i - 1] == b[j - 1] else -8))
+            h[i, j] = best
+    return h[len(a), len(b)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_place_with_gaps_scores_what_its_best_alignment_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    genome = random_bases(rng, 500)
+    read = genome[150:300]
+    for _ in range(2):
+        at = int(rng.integers(30, len(read) - 30))
+        size = int(rng.integers(1, 8))
+        read = (
+            read[:at] + (random_bases(rng, size) if rng.random() < 0.5 else "") + read[at + size :]
+        )
+    read = changed(rng, read, 2)
+    contig = genome[200:] if seed % 3 == 0 else genome
+    places = EndsMapper(make_contigs([contig])).place(make_batch([read], paired=False))
+    (place,) = as_places(places, 1)[0]
+    aligned = read[place.left : len(read) - place.right]
+    assert place.score == best_global_score(aligned, contig[place.start : place.end])
+    assert place.score >= 100
+
+
 def test_reads_hang_over_both_ends_of_a_short_contig() -> None:
     genome = random_bases(np.random.default_rng(8), 400)
     contigs = [genome[150:200], genome[300:318]]
