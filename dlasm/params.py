@@ -83,7 +83,7 @@ DEFAULT_KERNEL = "fast"
 MAPPERS = ("ends", "minimap2")
 """What says where reads lie on contigs: dlasm's own mapper, or minimap2."""
 
-DEFAULT_MAPPER = "minimap2"
+DEFAULT_MAPPER = "ends"
 
 OUTCOMES = (
     "",
