@@ -80,7 +80,9 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
         ),
         "read_start": ArraySpec(("ends+1",), "int64", "reads", "first read of each end"),
         "length": ArraySpec(("reads",), "int32", "bases", "length of the read"),
-        "fragment": ArraySpec(("reads",), "int64", "", "the same for a read and its mate"),
+        "fragment": ArraySpec(
+            ("reads",), "int64", "", "the same for a read and its mate; ascending within an end"
+        ),
         "has_n": ArraySpec(("reads",), "uint8", "", "1 where the read holds an N"),
         "word_offset": ArraySpec(("reads+1",), "int64", "words", "where each read begins in words"),
         "words": ArraySpec(("words",), "uint32", "", "2-bit bases, then 2-bit vote classes"),
@@ -88,8 +90,15 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
     "extensions": {
         "walk_values": ArraySpec(("walk_bases",), "uint8", "ASCII", "appended bases, output order"),
         "walk_offsets": ArraySpec(("ends+1",), "int64", "bases", "where each end's bases begin"),
+        "support": ArraySpec(
+            ("walk_bases",),
+            "uint8",
+            "fragments",
+            "those that hold the base and the 20 before it on the walk, at most 255",
+        ),
         "k": ArraySpec(("ends",), "int16", "bases", "k of the accepted walk, 0 without one"),
         "outcome": ArraySpec(("ends",), "uint8", "", "why the walk stopped or there is none"),
+        "cut": ArraySpec(("ends",), "int32", "bases", "cut from the walk for want of support"),
     },
     "results": {
         "contig": ArraySpec(("contigs",), "int64", "", "index of the contig in the input"),
@@ -97,8 +106,15 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
         "candidates": ArraySpec(("ends",), "int64", "reads", "candidate reads before the cap"),
         "walk_values": ArraySpec(("walk_bases",), "uint8", "ASCII", "appended bases, output order"),
         "walk_offsets": ArraySpec(("ends+1",), "int64", "bases", "where each end's bases begin"),
+        "support": ArraySpec(
+            ("walk_bases",),
+            "uint8",
+            "fragments",
+            "those that hold the base and the 20 before it on the walk, at most 255",
+        ),
         "k": ArraySpec(("ends",), "int16", "bases", "k of the accepted walk, 0 without one"),
         "outcome": ArraySpec(("ends",), "uint8", "", "why the walk stopped or there is none"),
+        "cut": ArraySpec(("ends",), "int32", "bases", "cut from the walk for want of support"),
     },
 }
 """Array specifications by group, then by name."""

@@ -220,9 +220,16 @@ def main() -> None:
 @click.option("--depths", type=PATH, help="Depths, as jgi_summarize_bam_contig_depths has them.")
 @click.option("-o", "--output", type=PATH, required=True, help="Folder of the run.")
 @click.option(
+    "--preset",
+    type=click.Choice(list(defaults.PRESETS)),
+    show_default="careful; with --candidates paper",
+    help="careful: -k 33 --min-support 2, for contigs of another assembler. paper: --min-support 1 "
+    "as MetaHipMer2, and -k must be given. Options given beside it count.",
+)
+@click.option(
     "-k",
     type=click.IntRange(defaults.K_MIN, defaults.K_MAX),
-    show_default=f"{defaults.DEFAULT_K}; with --candidates none",
+    show_default=f"{defaults.PRESETS['careful'].k}; with --candidates none",
     help="Start k; with --candidates the k of its contigs.",
 )
 @click.option(
@@ -230,6 +237,12 @@ def main() -> None:
     type=click.IntRange(1, 1_000_000),
     show_default=f"insert mean + 2 sd; with --candidates {defaults.DUMP_WALK_LIMIT}",
     help="Most bases appended to an end.",
+)
+@click.option(
+    "--min-support",
+    type=click.IntRange(1, defaults.MAX_SUPPORT),
+    show_default="2; with --candidates 1",
+    help="Fragments (pairs or single reads) that must hold each appended base.",
 )
 @click.option(
     "--insert", metavar="MEAN:SD", show_default="measured", help="Insert mean and sd, bases."
@@ -590,6 +603,12 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
             ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcomes.items())
             or "there are none"
         )
+    )
+    parameters, cut, flags = summary["parameters"], summary["cut"], summary["flags"]
+    console.print(
+        f"preset {parameters['preset']}, k {parameters['k']}, least support "
+        f"{parameters['min_support']}: {cut['ends']:,} ends cut by {cut['bases']:,} bases; "
+        f"flagged: {flags['repeat']:,} repeat, {flags['low_k']:,} low k"
     )
     for library in summary["libraries"]:
         if "insert" in library and _insert_is_used(library):

@@ -132,8 +132,10 @@ def extend(
     candidates: PathLike | None = None,
     depths: PathLike | None = None,
     output: PathLike,
+    preset: str | None = None,
     k: int | None = None,
     walk_limit: int | None = None,
+    min_support: int | None = None,
     insert: tuple[float, float] | str | None = None,
     phred: int = defaults.PHRED_OFFSET,
     max_reads: int = defaults.MAX_READS,
@@ -176,10 +178,18 @@ def extend(
         Table of depths as MetaBAT's ``jgi_summarize_bam_contig_depths`` writes it.
     output : path-like
         Folder of the run.
+    preset : str, optional
+        What parameters suit: ``"careful"`` for contigs from another assembler (the default), start
+        k 33 and least support 2; ``"paper"`` as MetaHipMer2 has it (the default with
+        ``candidates``), least support 1 and a k that must be given. What is given beside it counts.
     k : int, optional
-        Start k, bases, 21 to 121. 33 by default; needed with ``candidates``, whose k it must be.
+        Start k, bases, 21 to 121; for ``candidates`` the k that their contigs were made with.
     walk_limit : int, optional
         Most bases appended to an end. By default insert mean + 2 sd; 613 with ``candidates``.
+    min_support : int, optional
+        Fragments (a read and its mate are one) among the candidate reads of an end that must hold
+        each appended base and the 20 before it, 1 to 255; walks are cut before the first base with
+        fewer.
     insert : tuple of float or str, optional
         Insert mean and sd, bases, as ``(350, 50)`` or ``"350:50"``; measured by default.
     phred : int
@@ -254,8 +264,10 @@ def extend(
         mapper=mapper,
         candidates=candidates,
         depths=depths,
+        preset=preset,
         k=k,
         walk_limit=walk_limit,
+        min_support=min_support,
         insert=insert,
         phred=phred,
         max_reads=max_reads,
@@ -435,7 +447,8 @@ class Run:
 
         Columns: ``contig``, ``side`` (left, right), ``bases`` (appended), ``k`` (of the accepted
         walk, 0 without one), ``outcome`` (why the walk stopped, or why there is none),
-        ``candidates`` (candidate reads before the cap), ``bin``.
+        ``candidates`` (candidate reads before the cap), ``bin``, ``flags`` (what makes the walk
+        less certain: ``repeat``, ``low_k``, both or ``.``).
         """
         return extensions_frame(self.results)
 
@@ -492,8 +505,10 @@ class _Options:
     mapper: str | None
     candidates: str | None
     depths: str | None
+    preset: str
     k: int
     walk_limit: int | None
+    min_support: int
     insert: tuple[float, float] | None
     phred: int
     max_reads: int
@@ -512,8 +527,10 @@ class _Options:
         mapper: str,
         candidates: PathLike | None,
         depths: PathLike | None,
+        preset: str | None,
         k: int | None,
         walk_limit: int | None,
+        min_support: int | None,
         insert: tuple[float, float] | str | None,
         phred: int,
         max_reads: int,
@@ -533,11 +550,6 @@ class _Options:
                     f"candidates were given together with {' and '.join(others)}; a dump holds "
                     "contigs, depths and reads, so give it alone"
                 )
-            if k is None:
-                raise ParameterError(
-                    "candidates need a k (-k): the one the contigs were made with, which a dump "
-                    "does not say"
-                )
         else:
             if contigs is None:
                 raise ParameterError("give contigs (FASTA), or candidates (a MetaHipMer2 dump)")
@@ -554,12 +566,26 @@ class _Options:
             raise ParameterError(
                 f"mapper is {mapper!r}; there are {', '.join(map(repr, defaults.MAPPERS))}"
             )
-        start_k = defaults.DEFAULT_K if k is None else _whole("k", k)
+        if preset is None:
+            preset = "careful" if candidates is None else "paper"
+        if preset not in defaults.PRESETS:
+            raise ParameterError(
+                f"preset is {preset!r}; there are {', '.join(map(repr, defaults.PRESETS))}"
+            )
+        start_k = defaults.PRESETS[preset].k if k is None else _whole("k", k)
+        if start_k is None:
+            who, why = f"preset {preset!r} needs", ""
+            if candidates is not None:
+                who, why = "candidates need", ", which a dump does not say"
+            raise ParameterError(f"{who} a k (-k): the one the contigs were made with{why}")
+        if min_support is None:
+            min_support = defaults.PRESETS[preset].min_support
+        min_support = _whole("least support", min_support)
         walk_limit = None if walk_limit is None else _whole("walk limit", walk_limit)
         phred = _whole("phred offset", phred)
         max_reads = _whole("reads per end", max_reads)
         bin_limit = _whole("bin limit", bin_limit)
-        WalkParams(start_k, walk_limit or defaults.DUMP_WALK_LIMIT, max_reads)
+        WalkParams(start_k, walk_limit or defaults.DUMP_WALK_LIMIT, max_reads, min_support)
         if walk_limit is not None and walk_limit < 1:
             raise ParameterError(f"walk limit is {walk_limit}; it must be at least 1 base")
         if not 0 <= phred <= 93:
@@ -583,8 +609,10 @@ class _Options:
             mapper=mapper if libraries and paf is None else None,
             candidates=_text(candidates),
             depths=_text(depths),
+            preset=preset,
             k=start_k,
             walk_limit=walk_limit,
+            min_support=min_support,
             insert=insert,
             phred=phred,
             max_reads=max_reads,
@@ -594,8 +622,10 @@ class _Options:
     def result_options(self) -> dict[str, Any]:
         """Options that can change the result, as JSON has them."""
         return {
+            "preset": self.preset,
             "k": self.k,
             "walk_limit": self.walk_limit,
+            "min_support": self.min_support,
             "insert": None if self.insert is None else list(self.insert),
             "phred": self.phred,
             "max_reads": self.max_reads,
@@ -1462,6 +1492,7 @@ class _Stages:
             k=self.options.k,
             walk_limit=about["walk_limit"],
             max_reads=self.options.max_reads,
+            min_support=self.options.min_support,
         )
         return {"partitions": len(plan)}
 

@@ -11,7 +11,7 @@ share a shard lose each other's chunks.
 Layout of ``results.zarr``::
 
     contigs/{bases, offsets, name_values, name_offsets, depth}
-    results/{contig, bin, candidates, walk_values, walk_offsets, k, outcome}
+    results/{contig, bin, candidates, walk_values, walk_offsets, support, k, outcome, cut}
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
     "write_partition",
 ]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout of a results store; another one is refused."""
 
 CHUNK_BYTES = 4 << 20
@@ -124,8 +124,10 @@ def write_partition(
         "candidates": candidates,
         "walk_values": extensions.walk_values,
         "walk_offsets": extensions.walk_offsets,
+        "support": extensions.support,
         "k": extensions.k,
         "outcome": extensions.outcome,
+        "cut": extensions.cut,
     }
     validate("results", arrays)
     arrays["about"] = np.frombuffer(json.dumps(about or {}).encode(), dtype=np.uint8)
@@ -298,7 +300,7 @@ def _fill(
         appenders["contig"].append(np.arange(begin, end, dtype=np.int64))
         appenders["bin"].append(bins[begin:end])
         appenders["candidates"].append(candidates[2 * begin : 2 * end])
-        for name in ("k", "outcome", "walk_values"):
+        for name in (*_OF_WALK_BASES, *_OF_ENDS):
             appenders[name].append(block[name])
         appenders["walk_offsets"].append(walked + block["walk_offsets"][1:])
         walked += int(block["walk_offsets"][-1])
@@ -448,30 +450,37 @@ def blocks_of(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
         begin = end
 
 
+_OF_WALK_BASES = ("walk_values", "support")
+_OF_ENDS = ("k", "outcome", "cut")
+
+
 def _gather_block(
     begin: int, end: int, partitions: list[dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Results of the contigs ``begin`` to ``end``, in input order."""
+    specs = GROUPS["results"]
     lengths = np.zeros(2 * (end - begin), dtype=np.int64)
-    k = np.zeros(len(lengths), dtype=np.int16)
-    outcome = np.full(len(lengths), NO_READS, dtype=np.uint8)
+    block = {name: np.zeros(len(lengths), np.dtype(specs[name].dtype)) for name in _OF_ENDS}
+    block["outcome"][:] = NO_READS
     parts = []
     for arrays in partitions:
         low, high = np.searchsorted(arrays["contig"], [begin, end])
         ends = (2 * (arrays["contig"][low:high, None] - begin) + np.arange(2)).ravel()
         offsets = arrays["walk_offsets"][2 * low : 2 * high + 1]
         lengths[ends] = np.diff(offsets)
-        k[ends] = arrays["k"][2 * low : 2 * high]
-        outcome[ends] = arrays["outcome"][2 * low : 2 * high]
-        parts.append((ends, offsets, arrays["walk_values"]))
+        for name in _OF_ENDS:
+            block[name][ends] = arrays[name][2 * low : 2 * high]
+        parts.append((ends, offsets, arrays))
     walk_offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=walk_offsets[1:])
-    values = np.empty(walk_offsets[-1], dtype=np.uint8)
-    for ends, offsets, walks in parts:
+    for name in _OF_WALK_BASES:
+        block[name] = np.empty(walk_offsets[-1], np.dtype(specs[name].dtype))
+    for ends, offsets, arrays in parts:
         shift = np.repeat(walk_offsets[ends] - offsets[:-1], np.diff(offsets))
         source = np.arange(offsets[0], offsets[-1])
-        values[source + shift] = walks[offsets[0] : offsets[-1]]
-    return {"walk_values": values, "walk_offsets": walk_offsets, "k": k, "outcome": outcome}
+        for name in _OF_WALK_BASES:
+            block[name][source + shift] = arrays[name][offsets[0] : offsets[-1]]
+    return {"walk_offsets": walk_offsets, **block}
 
 
 class _ReadAhead:

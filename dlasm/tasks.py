@@ -231,7 +231,7 @@ def extend_task(
         job.candidates,
         partial(new_buffer, engine, gpu=gpu),
     )
-    params = WalkParams(job.k, job.walk_limit, job.max_reads)
+    params = WalkParams(job.k, job.walk_limit, job.max_reads, job.min_support)
     run = extend_partition(engine, packed, params, native_threads(threads), kernel=kernel, gpu=gpu)
     extensions = run.extensions
     candidates = job.candidates.reshape(-1, 2)[contig].ravel()

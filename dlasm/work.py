@@ -232,7 +232,7 @@ class Job:
         All runs of candidates, in input order.
     reach : list of float
         Per library, the distance under which a mate projects, bases.
-    k, walk_limit, max_reads : int
+    k, walk_limit, max_reads, min_support : int
         As in :class:`dlasm.params.WalkParams`.
     partitions : Path
         Where the results of partitions go.
@@ -254,6 +254,7 @@ class Job:
         self.k: int = about["k"]
         self.walk_limit: int = about["walk_limit"]
         self.max_reads: int = about["max_reads"]
+        self.min_support: int = about["min_support"]
         self.partitions = work / "partitions"
 
 
@@ -269,6 +270,7 @@ def write_job(
     k: int,
     walk_limit: int,
     max_reads: int,
+    min_support: int,
 ) -> None:
     """Write what extension tasks need to know; see :class:`Job` for the parameters."""
     with whole_folder(work / "job") as folder:
@@ -289,6 +291,7 @@ def write_job(
             "k": k,
             "walk_limit": walk_limit,
             "max_reads": max_reads,
+            "min_support": min_support,
         }
         write_json(folder / "job.json", about)
 

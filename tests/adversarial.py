@@ -7,7 +7,7 @@ lie over the end, so walks are long and many rungs of the ladder are tried.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reference import Read, reverse_complement
@@ -24,6 +24,22 @@ class Case:
     left: list[Read]
     right: list[Read]
     depth: float
+    fragments: Sequence[int] | None = None
+    """Of the left reads, then of the right ones; ascending. By default each read is one."""
+
+    @property
+    def left_fragments(self) -> Sequence[int]:
+        return self._all_fragments[: len(self.left)]
+
+    @property
+    def right_fragments(self) -> Sequence[int]:
+        return self._all_fragments[len(self.left) :]
+
+    @property
+    def _all_fragments(self) -> Sequence[int]:
+        if self.fragments is None:
+            return range(len(self.left) + len(self.right))
+        return self.fragments
 
 
 def random_bases(rng: random.Random, length: int, alphabet: str = "ACGT") -> str:
@@ -165,7 +181,16 @@ def random_case(
     depth = rng.choice((0, 1, 2, 2.98, rng.randint(3, 14)))
     if rng.random() < 0.4:
         depth = rng.choice((rng.randint(5, 60), rng.uniform(0, 300), 1e4, 2**31, 1e15))
-    return Case(sequence, left, right, float(depth))
+    fragments = None
+    rng = random.Random(f"{length} {len(left)} {len(right)}")
+    if rng.random() < 0.7:
+        fragments = [f for reads in (left, right) for f in random_fragments(rng, len(reads))]
+    return Case(sequence, left, right, float(depth), fragments)
+
+
+def random_fragments(rng: random.Random, reads: int) -> list[int]:
+    """Ascending numbers for so many reads, which one, two or many of them share."""
+    return sorted(rng.choices(range(1 + reads // rng.choice((1, 2, 8))), k=reads))
 
 
 def broken_run_case(k: int) -> Case:

@@ -31,8 +31,10 @@ def flat(strings: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return values, np.cumsum([0, *map(len, strings)], dtype=np.int64)
 
 
-def make_run(reads_of_ends: Sequence[Sequence[Read]]) -> CandidateRun:
-    """A run whose reads are taken as they stand."""
+def make_run(
+    reads_of_ends: Sequence[Sequence[Read]], fragment: Sequence[int] | None = None
+) -> CandidateRun:
+    """A run whose reads are taken as they stand, each a fragment of its own unless told."""
     reads = [read for reads in reads_of_ends for read in reads]
     bases, starts = flat([bases for bases, _ in reads])
     qualities = np.array([q + PHRED_OFFSET for _, read in reads for q in read], dtype=np.uint8)
@@ -49,8 +51,10 @@ def make_run(reads_of_ends: Sequence[Sequence[Read]]) -> CandidateRun:
     )
     end = np.repeat(np.arange(len(reads_of_ends)), [len(reads) for reads in reads_of_ends])
     distance = np.full(len(reads), OVERHANG, dtype=np.int32)
-    fragment = np.arange(len(reads), dtype=np.int64)
-    return CandidateRun(end.astype(np.int64), distance, length, fragment, has_n, word_offset, words)
+    fragments = np.array(range(len(reads)) if fragment is None else fragment, dtype=np.int64)
+    return CandidateRun(
+        end.astype(np.int64), distance, length, fragments, has_n, word_offset, words
+    )
 
 
 def pack_cases(
@@ -61,7 +65,8 @@ def pack_cases(
         *flat([f"c{i}" for i in range(len(cases))]),
         np.array([case.depth for case in cases], dtype=np.float64),
     )
-    run = make_run([reads for case in cases for reads in (case.left, case.right)])
+    fragments = [f for case in cases for f in (*case.left_fragments, *case.right_fragments)]
+    run = make_run([reads for case in cases for reads in (case.left, case.right)], fragments)
     index = np.arange(len(cases), dtype=np.int64)
     return pack_partition(index, contigs, [run], [0.0], contigs.depth, max_reads, **options)
 
@@ -95,8 +100,11 @@ def results_of(found: Extensions) -> list[EndResult]:
     results = []
     for end, (k, outcome) in enumerate(zip(found.k.tolist(), found.outcome.tolist(), strict=True)):
         walk = text[found.walk_offsets[end] : found.walk_offsets[end + 1]]
-        walk = walk if end % 2 else reverse_complement(walk)
-        results.append(EndResult(walk, k, OUTCOMES[outcome]))
+        support = found.support[found.walk_offsets[end] : found.walk_offsets[end + 1]].tolist()
+        if end % 2 == 0:
+            walk, support = reverse_complement(walk), support[::-1]
+        cut = int(found.cut[end])
+        results.append(EndResult(walk, k, OUTCOMES[outcome], tuple(support), cut))
     return results
 
 
@@ -109,10 +117,20 @@ def reference_results(cases: Sequence[Case], params: WalkParams) -> list[EndResu
     results = []
     for case in cases:
         backward = reverse_complement(only_acgtn(case.sequence))
-        for sequence, reads in ((backward, case.left), (case.sequence, case.right)):
+        for sequence, reads, fragments in (
+            (backward, case.left, case.left_fragments),
+            (case.sequence, case.right, case.right_fragments),
+        ):
             results.append(
                 extend_end(
-                    sequence, reads, case.depth, params.k, params.walk_limit, params.max_reads
+                    sequence,
+                    reads,
+                    case.depth,
+                    params.k,
+                    params.walk_limit,
+                    params.max_reads,
+                    params.min_support,
+                    fragments,
                 )
             )
     return results

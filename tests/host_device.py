@@ -212,6 +212,8 @@ class HostDevice(Device):
         batch = Batch(arguments[0])
         if launch.kernel == launch_fast.spell(batch.ends, 0, 0).kernel:
             batch.spell(*(int(address) for address in arguments[1:]))
+        elif launch.kernel == launch_fast.count_support(batch.ends, 0, 0, 0).kernel:
+            batch.count_support(*(int(address) for address in arguments[1:]))
         elif launch.kernel in TABLES:
             batch.walk_in_tables(arguments[1])
         elif launch.kernel == launch_fast.launches(batch.ends, self.multiprocessors)[0].kernel:
@@ -275,7 +277,7 @@ class Batch:
             clean_length=self.array("clean_length", np.int32, 0, self.ends),
             read_start=read_start - first,
             length=self.array("length", np.int32, first, reads),
-            fragment=np.zeros(reads, dtype=np.int64),
+            fragment=self.array("fragment", np.int64, first, reads),
             has_n=self.array("has_n", np.uint8, first, reads),
             word_offset=word_offset - first_word,
             words=self.array("words", np.uint32, first_word, words + PADDING_WORDS),
@@ -349,6 +351,17 @@ class Batch:
             assert mers <= 0.93 * slots or slots == mers + 1
         # the walk follows the 8 words of the tail
         self.walk(order.tolist(), {int(end): int(context[end]) + 8 for end in order})
+
+    def count_support(self, offsets: int, places: int, support: int) -> None:
+        walk_length = self.results()[0]
+        offset = view(offsets, np.int64, self.ends + 1)
+        assert (np.diff(offset) == walk_length).all()
+        walked = int(offset[-1])
+        assert not view(places, np.uint8, launch_fast.support_bytes(self.ends, walked)).any()
+        params = WalkParams(int(self.record["start_k"]), int(self.record["walk_limit"]))
+        found = cpu.extend_partition(self.partition(), params)
+        ends = np.repeat(walk_length > 0, np.diff(found.walk_offsets))  # but for refused ones
+        view(support, np.uint8, walked)[:] = found.support[ends]
 
     def spell(self, offsets: int, values: int) -> None:
         walk_length, _, _, head, start = self.results()

@@ -23,6 +23,7 @@ BASES = "ACGT"
 K_MIN, K_MAX, K_SHIFT = 21, 121, 8
 LOW_QUALITY, HIGH_QUALITY = 10, 20
 MAX_READS = 3000
+SUPPORT_BASES, MOST_SUPPORT = 21, 255
 DEAD_END, FORK = "dead_end", "fork"
 
 Read = tuple[str, Sequence[int]]
@@ -35,11 +36,16 @@ Table = dict[str, tuple[Votes, Votes]]
 
 @dataclass(frozen=True)
 class EndResult:
-    """What became of one contig end; ``walk`` reads away from the contig."""
+    """What became of one contig end; ``walk`` reads away from the contig.
+
+    ``support`` is that of each of its bases, ``cut`` how many more there were before it was cut.
+    """
 
     walk: str
     k: int
     outcome: str
+    support: tuple[int, ...] = ()
+    cut: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,31 @@ def walk_from(table: Table, mer: str, depth: int, walk_limit: int) -> tuple[str,
     return walk, "limit"
 
 
+def support_of(
+    sequence: str, walk: str, reads: Sequence[Read], fragments: Sequence[int]
+) -> tuple[int, ...]:
+    """For each base of a walk, how many fragments hold it and the 20 bases before it."""
+    context = sequence + walk
+    counts = []
+    for end in range(len(sequence) + 1, len(context) + 1):
+        mer = context[end - SUPPORT_BASES : end]
+        holding = {
+            fragment for (bases, _), fragment in zip(reads, fragments, strict=True) if mer in bases
+        }
+        counts.append(min(len(holding), MOST_SUPPORT))
+    return tuple(counts)
+
+
+def cut(result: EndResult, min_support: int) -> EndResult:
+    """Cut a walk before the first base that too few fragments support."""
+    for kept, support in enumerate(result.support):
+        if support < min_support:
+            k, outcome = (result.k, "support") if kept else (0, "no_walk")
+            lost = len(result.walk) - kept
+            return EndResult(result.walk[:kept], k, outcome, result.support[:kept], lost)
+    return result
+
+
 def extend_end(
     sequence: str,
     reads: Sequence[Read],
@@ -146,8 +177,13 @@ def extend_end(
     k: int,
     walk_limit: int,
     max_reads: int = MAX_READS,
+    min_support: int = 1,
+    fragments: Sequence[int] | None = None,
 ) -> EndResult:
-    """Extend the 3' end of ``sequence`` with reads in its orientation, going up or down in k."""
+    """Extend the 3' end of ``sequence`` with reads in its orientation, going up or down in k.
+
+    ``fragments`` says what fragment each read is of; by default each is one of its own.
+    """
     if not reads:
         return EndResult("", 0, "no_reads")
     if len(sequence) < k:
@@ -170,7 +206,9 @@ def extend_end(
             break
         step = wanted
         k += step
-    return best
+    of_read = range(len(reads)) if fragments is None else fragments
+    support = support_of(sequence, best.walk, clean_reads, of_read[: len(clean_reads)])
+    return cut(EndResult(best.walk, best.k, best.outcome, support), min_support)
 
 
 def extend_contig(

@@ -99,6 +99,20 @@ def test_dumps_by_the_command_line(tmp_path):
     result = invoke("extend", "--candidates", dump, "-k", 77, "-o", tmp_path / "o")
     assert result.exit_code == 0
     assert "1,130 extended" in result.stdout
+    assert "preset paper, k 77, least support 1: 0 ends cut by 0 bases" in result.stdout
+    careful = ("extend", "--candidates", dump, "--preset", "careful", "-o", tmp_path / "c")
+    result = invoke(*careful)
+    assert result.exit_code == 0
+    cut = json.loads((tmp_path / "c" / "summary.json").read_text())["cut"]
+    assert f"preset careful, k 33, least support 2: {cut['ends']:,} ends cut" in result.stdout
+    assert cut["ends"] > 500
+    header, *rows = (tmp_path / "c" / "extensions.tsv").read_text().splitlines()
+    assert header.split("\t")[-1] == "flags"
+    assert {row.split("\t")[-1] for row in rows} <= {".", "repeat", "low_k", "repeat,low_k"}
+    result = invoke(*careful[:-2], "-o", tmp_path / "d", "-k", 77, "--min-support", 1)
+    assert result.exit_code == 0
+    files = [(tmp_path / each / "extended.fasta").read_bytes() for each in ("o", "d")]
+    assert files[0] == files[1]
     result = invoke("extend", "--candidates", dump, "-o", tmp_path / "p")
     assert result.exit_code == 2
     assert "need a k (-k)" in result.stderr
@@ -116,8 +130,14 @@ def test_simulate_then_extend(tmp_path):
 def test_help_shows_defaults():
     for command in ("extend", "simulate", "inspect"):
         assert invoke(command, "--help").exit_code == 0
-    text = invoke("extend", "--help").output
-    for default in ("[default: 3000", "33; with --candidates none", "[default: auto]", "613"):
+    text = " ".join(invoke("extend", "--help").output.split())
+    for default in (
+        "[default: 3000",
+        "careful; with --candidates paper",
+        "33; with --candidates none",
+        "[default: auto]",
+        "613",
+    ):
         assert default in text
     assert dlasm.__version__ in invoke("--version").output
 
@@ -201,6 +221,10 @@ def test_no_contigs_have_no_outcomes(tmp_path):
         ["--partition-size", "nan"],
         ["--partition-size", "inf"],
         ["--walk-limit", "0"],
+        ["--min-support", "0"],
+        ["--min-support", "256"],
+        ["--preset", "bold"],
+        ["--preset", "paper"],
         ["--scheduler", "tcp://a:1", "--scheduler-file", "b.json"],
     ],
 )

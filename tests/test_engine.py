@@ -74,7 +74,8 @@ def test_published_candidates_at_other_k(k: int) -> None:
 def test_random_ends_at_every_k(k: int) -> None:
     rng = random.Random(k)
     for walk_limit in (613, rng.randint(1, 40)):
-        check_cases([random_case(rng, k) for _ in range(6)], WalkParams(k, walk_limit))
+        cases = [random_case(rng, k) for _ in range(6)]
+        check_cases(cases, WalkParams(k, walk_limit, min_support=rng.choice((1, 2, 3))))
 
 
 @pytest.mark.parametrize("k", [21, 29, 37, 45, 33])
@@ -95,6 +96,10 @@ def test_random_ends_at_small_k(k: int) -> None:
     }
 
 
+def ascending(size: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, size), min_size=size, max_size=size).map(sorted)
+
+
 @settings(max_examples=300)
 @given(data=st.data(), k=st.sampled_from([21, 22, 29, 33, 37, 45, 61]), limit=st.integers(1, 60))
 def test_structured_ends(data: st.DataObject, k: int, limit: int) -> None:
@@ -103,7 +108,10 @@ def test_structured_ends(data: st.DataObject, k: int, limit: int) -> None:
         return end, [(bases, [ord(q) - 33 for q in quality]) for _, bases, quality in end.reads]
 
     end, reads = side()
-    check_cases([Case(end.sequence, reads[::-1], reads, end.depth)], WalkParams(k, limit))
+    fragments = [f for _ in range(2) for f in data.draw(ascending(len(reads)))]
+    case = Case(end.sequence, reads[::-1], reads, end.depth, fragments)
+    params = WalkParams(k, limit, min_support=data.draw(st.integers(1, 4)))
+    check_cases([case], params)
 
 
 @settings(max_examples=200)
@@ -334,6 +342,99 @@ def test_walk_limits(limit: int) -> None:
     assert max(len(result.walk) for result in results) <= limit
 
 
+# -- support ---------------------------------------------------------------------------------------
+
+
+def supports(case: Case, params: WalkParams) -> list[int]:
+    """Support of the bases of the right walk."""
+    return list(check_cases([case], params)[1].support)
+
+
+def test_support_is_of_the_bases_before_too_and_reaches_the_end_of_reads() -> None:
+    rng = random.Random(19)
+    genome = random_bases(rng, 300)
+    long = genome[60:200]
+    for first, last in ((80, 101), (79, 101), (81, 101), (100, 121), (110, 131), (110, 130)):
+        found = supports(
+            Case(genome[:100], [], high(long, genome[first:last]), 2.0), WalkParams(33)
+        )
+        held = range(max(first + 20, 100), last)  # bases at the end of 21 that the second one has
+        assert found == [2 if base in held else 1 for base in range(100, 200)]
+
+
+def test_support_does_not_look_at_qualities_but_at_n() -> None:
+    rng = random.Random(20)
+    genome = random_bases(rng, 300)
+    silent = (genome[90:150], [NONE] * 60)
+    for at in (0, 1, 10, 29, 30, 31, 59):
+        bases = silent[0][:at] + "N" + silent[0][at + 1 :]
+        reads = [*high(genome[60:200]), silent, (bases, silent[1])]
+        found = supports(Case(genome[:100], [], reads, 2.0), WalkParams(33))
+        for base, support in zip(range(100, 200), found, strict=True):
+            held = range(110, 150)
+            spoiled = 90 + at in range(base - 20, base + 1)
+            assert support == 1 + (base in held) * (1 if spoiled else 2)
+
+
+def test_a_read_and_its_mate_are_one_fragment() -> None:
+    rng = random.Random(21)
+    genome = random_bases(rng, 300)
+    reads = high(genome[60:200], genome[70:150], genome[110:180], genome[60:200])
+    for fragments, wanted in (
+        ([0, 1, 2, 3], {120: 3, 140: 4, 160: 3, 190: 2}),
+        ([0, 1, 1, 2], {120: 3, 140: 3, 160: 3, 190: 2}),
+        ([0, 0, 0, 0], {120: 1, 140: 1, 160: 1, 190: 1}),
+        ([5, 5, 9, 9], {120: 2, 140: 2, 160: 2, 190: 2}),
+    ):
+        found = supports(Case(genome[:100], [], reads, 2.0, fragments), WalkParams(33))
+        assert {base: found[base - 100] for base in wanted} == wanted
+
+
+def test_a_fragment_may_hold_many_stretches_of_a_walk() -> None:
+    """More than an engine keeps at a time, in any order, some of them again and overlapping."""
+    rng = random.Random(22)
+    genome = random_bases(rng, 800)
+    long = [genome[start : start + 150] for start in range(60, 600, 40)]
+    for step in (25, 34, 60):
+        short = [genome[start : start + 28] for start in range(80, 700, step)]
+        short += [genome[start : start + 40] for start in range(80, 700, 4 * step)]
+        rng.shuffle(short)
+        fragments = [*range(len(long)), *[len(long)] * len(short)]
+        supports(Case(genome[:100], [], high(*long, *short), 2.0, fragments), WalkParams(33))
+
+
+def test_support_stops_at_255() -> None:
+    rng = random.Random(23)
+    genome = random_bases(rng, 200)
+    for count in (254, 255, 256, 600):
+        reads = high(*[genome[60:160]] * count)
+        found = supports(Case(genome[:100], [], reads, 2.0), WalkParams(33, min_support=255))
+        assert found == [255] * 60 * (count >= 255)
+
+
+def test_only_reads_under_the_cap_support() -> None:
+    rng = random.Random(24)
+    genome = random_bases(rng, 200)
+    case = Case(genome[:100], [], high(*[genome[60:160]] * 9), 2.0)
+    assert supports(case, WalkParams(33, 613, max_reads=7)) == [7] * 60
+
+
+def test_walks_are_cut_before_the_first_base_with_too_little_support() -> None:
+    rng = random.Random(25)
+    genome = random_bases(rng, 300)
+    # two fragments up to 150, one up to 180, two again after that
+    reads = high(genome[60:150], genome[60:230], genome[155:230])
+    wanted = {1: (130, "dead_end", 33, 0), 2: (50, "support", 33, 80), 3: (0, "no_walk", 0, 130)}
+    for least, (length, outcome, k, cut) in wanted.items():
+        params = WalkParams(33, min_support=least)
+        [_, right] = check_cases([Case(genome[:100], [], reads, 2.0)], params)
+        assert (len(right.walk), right.outcome, right.k, right.cut) == (length, outcome, k, cut)
+        mirrored = [(reverse_complement(bases), quality) for bases, quality in reads]
+        turned = Case(reverse_complement(genome[:100]), reads, mirrored, 2.0)
+        [left, _] = check_cases([turned], params)
+        assert left == right
+
+
 # -- the shape of the work -------------------------------------------------------------------------
 
 
@@ -344,7 +445,7 @@ def test_threads_and_companions_do_not_matter() -> None:
     alone = extend_partition(pack_cases(cases), params, 1)
     for threads in (2, 3, 8):
         found = extend_partition(pack_cases(cases), params, threads)
-        for name in ("walk_values", "walk_offsets", "k", "outcome"):
+        for name in ("walk_values", "walk_offsets", "support", "k", "outcome", "cut"):
             np.testing.assert_array_equal(getattr(found, name), getattr(alone, name), name)
     results = engine_results(cases, params)
     order = rng.sample(range(len(cases)), len(cases))
@@ -368,6 +469,15 @@ def test_inconsistent_arrays_are_refused() -> None:
     packed = pack_cases([Case("ACGT" * 30, [], high("ACGT" * 20), 1.0)])
     packed.length[0] += 40
     with pytest.raises(EngineError, match="not consistent"):
+        extend_partition(packed, WalkParams(33))
+
+
+def test_fragments_that_are_not_ascending_are_refused() -> None:
+    reads = high(*["ACGT" * 20] * 3)
+    packed = pack_cases([Case("ACGT" * 30, reads, reads, 1.0, [5, 5, 7, 2, 2, 9])])
+    extend_partition(packed, WalkParams(33))
+    packed.fragment[4:] = [3, 2]
+    with pytest.raises(EngineError, match="fragments of an end are not ascending"):
         extend_partition(packed, WalkParams(33))
 
 

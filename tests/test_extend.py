@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import json
 import os
 import subprocess
@@ -29,7 +30,7 @@ from dlasm.errors import (
     StoreError,
 )
 from dlasm.params import OUTCOMES
-from dlasm.report import Progress, n50
+from dlasm.report import FLAGS, Progress, end_flags, n50
 from dlasm.testing import simulate_community
 
 
@@ -173,6 +174,54 @@ def test_a_run_opens_again(run):
     assert repr(run.path) not in html
     with pytest.raises(StoreError, match=r"no run\.json"):
         dlasm.open_run(run.path / "results.zarr")
+
+
+def test_careful_cuts_what_paper_appends(run, community, tmp_path):
+    how = {"reads": community.reads_paths, "preset": "paper", "k": 33}
+    whole = dlasm.extend(community.contigs_path, **how, output=tmp_path / "paper")
+    parameters = [each.summary()["parameters"] for each in (run, whole)]
+    assert [each["preset"] for each in parameters] == ["careful", "paper"]
+    assert [each["min_support"] for each in parameters] == [2, 1]
+    assert whole.summary()["cut"] == {"ends": 0, "bases": 0}
+
+    names = ("walk_offsets", "walk_values", "support", "k", "outcome", "cut")
+
+    def arrays(of):
+        return {name: np.asarray(of.results.array("results", name)[:]) for name in names}
+
+    uncut, found = arrays(whole), arrays(run)
+    cut = 0
+    for end, (begin, stop) in enumerate(itertools.pairwise(uncut["walk_offsets"])):
+        support, walk = uncut["support"][begin:stop], uncut["walk_values"][begin:stop]
+        kept = list(support if end % 2 else support[::-1])
+        kept = next((i for i, fragments in enumerate(kept) if fragments < 2), len(kept))
+        here = slice(0, kept) if end % 2 else slice(len(walk) - kept, len(walk))
+        there = slice(*found["walk_offsets"][end : end + 2])
+        assert found["walk_values"][there].tolist() == walk[here].tolist()
+        assert found["support"][there].tolist() == support[here].tolist()
+        assert found["cut"][end] == len(walk) - kept
+        cut += kept < len(walk)
+        if kept < len(walk):
+            wanted = ("support", uncut["k"][end]) if kept else ("no_walk", 0)
+        else:
+            wanted = (OUTCOMES[uncut["outcome"][end]], uncut["k"][end])
+        assert (OUTCOMES[found["outcome"][end]], found["k"][end]) == wanted
+    assert cut > 5
+    assert run.summary()["cut"] == {"ends": cut, "bases": int(found["cut"].sum())}
+    assert run.summary()["outcomes"]["support"] > 5
+
+    # what is given beside a preset counts
+    how["min_support"] = 2
+    same = dlasm.extend(community.contigs_path, **how, output=tmp_path / "mixed")
+    for name in ("extended.fasta", "extensions.tsv"):
+        assert (same.path / name).read_bytes() == (run.path / name).read_bytes()
+
+
+def test_flags():
+    outcomes = [OUTCOMES.index(name) for name in ("repeat", "repeat", "dead_end", "fork")]
+    codes = end_flags(np.array([33, 21, 28, 29]), np.array(outcomes))
+    assert [FLAGS[code] for code in codes] == ["repeat", "repeat,low_k", "low_k", "."]
+    assert FLAGS[end_flags(np.array([0]), np.array([OUTCOMES.index("no_walk")]))[0]] == "."
 
 
 @pytest.mark.parametrize(("threads", "partition_bytes"), [(1, 1), (2, 3_000), (3, 1 << 30)])
@@ -339,6 +388,10 @@ def with_path() -> dict[str, str]:
         ({"contigs": "c.fa", "reads": ("1", "2"), "workers": -1}, "workers are -1"),
         ({"contigs": "c.fa", "reads": "1.fq"}, "one path"),
         ({"contigs": "c.fa", "reads": ["1", "2", "3"]}, "a library of pairs is two files"),
+        ({"contigs": "c.fa", "reads": ("1", "2"), "min_support": 0}, "least support is 0"),
+        ({"contigs": "c.fa", "reads": ("1", "2"), "min_support": 256}, "least support is 256"),
+        ({"contigs": "c.fa", "reads": ("1", "2"), "preset": "bold"}, "'paper', 'careful'"),
+        ({"contigs": "c.fa", "reads": ("1", "2"), "preset": "paper"}, "'paper' needs a k"),
         ({"candidates": "d.dat"}, "candidates need a k"),
         ({"candidates": "d.dat", "k": 77, "contigs": "c.fa"}, "together with contigs"),
         ({"candidates": "d.dat", "k": 77, "single": "1.fq"}, "together with reads"),
@@ -362,6 +415,7 @@ def test_parameters_that_cannot_be(tmp_path, arguments, message):
         {"walk_limit": 300.5},
         {"phred": None},
         {"bin_limit": 10.0},
+        {"min_support": 2.0},
         {"partition_bytes": 1e6},
     ],
 )

@@ -64,7 +64,7 @@ def device() -> Device:
 
 
 def assert_same(found: Extensions, wanted: Extensions, what: object = "") -> None:
-    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+    for name in ("walk_offsets", "walk_values", "support", "k", "outcome", "cut"):
         got, want = getattr(found, name), getattr(wanted, name)
         assert got.dtype == want.dtype
         if name == "walk_offsets" and not np.array_equal(got, want):
@@ -351,7 +351,7 @@ for kernel in gpu.KERNELS:
         print(error)
         continue
     wanted = cpu.extend_partition(packed, WalkParams(33, 100))
-    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+    for name in ("walk_offsets", "walk_values", "support", "k", "outcome", "cut"):
         assert np.array_equal(getattr(run.extensions, name), getattr(wanted, name)), name
     print(run.statistics.ends_on_cpu, "of 60 ends on the CPU")
     assert run.statistics.ends_on_cpu > 0

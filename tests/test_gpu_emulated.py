@@ -126,7 +126,7 @@ def test_random_ends(device: EmulatedDevice, kernel: str, k: int) -> None:
     rng = random.Random(k)
     for walk_limit in (200, rng.randint(1, 40)):
         packed = pack_cases([random_case(rng, k) for _ in range(12)])
-        check(device, packed, WalkParams(k, walk_limit), kernel)
+        check(device, packed, WalkParams(k, walk_limit, min_support=rng.choice((1, 2))), kernel)
 
 
 @pytest.mark.parametrize("kernel", gpu.KERNELS)
@@ -183,6 +183,21 @@ def test_an_end_with_many_reads(device: EmulatedDevice, kernel: str) -> None:
     mirrored = [(reverse_complement(bases), quality) for bases, quality in reads[:30]]
     packed = pack_cases([Case(genome[:220], mirrored, reads, 30.0)])
     check(device, packed, WalkParams(33, 150), kernel)
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+def test_support_of_fragments_of_many_reads(device: EmulatedDevice, kernel: str) -> None:
+    rng = random.Random(9)
+    genome = random_bases(rng, 600)
+    long = [(genome[start : start + 150], [40] * 150) for start in range(60, 400, 30)]
+    short = [(genome[start : start + 28], [40] * 28) for start in range(80, 520, 31)]
+    rng.shuffle(short)
+    many = [(genome[60:160], [2] * 100)] * 300
+    fragments = [*range(len(long)), *[len(long)] * len(short), *range(100, 400)]
+    packed = pack_cases([Case(genome[:100], [], [*long, *short, *many], 2.0, fragments)])
+    run = check(device, packed, WalkParams(33), kernel)
+    assert run.extensions.support.max() == 255
+    assert run.extensions.support.min() < 4
 
 
 def test_scratch_space_grows_until_all_ends_fit(

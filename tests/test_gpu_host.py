@@ -19,7 +19,7 @@ import pytest
 from adversarial import random_case
 from ends import pack_cases
 from host_device import GARBAGE, HostDevice
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import dlasm
@@ -52,7 +52,7 @@ def wanted(packed: PackedPartition) -> Extensions:
 
 
 def assert_same(found: Extensions, wanted: Extensions) -> None:
-    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+    for name in ("walk_offsets", "walk_values", "support", "k", "outcome", "cut"):
         got, want = getattr(found, name), getattr(wanted, name)
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want, name)
@@ -85,6 +85,22 @@ def test_many_batches(
     assert_same(run.extensions, wanted)
     assert run.statistics.batches > 3
     assert device.held == 0
+
+
+@pytest.mark.parametrize("kernel", gpu.KERNELS)
+@pytest.mark.parametrize("batch_bytes", [2000, 1 << 24])
+def test_walks_are_cut_for_want_of_support(
+    packed: PackedPartition, kernel: str, batch_bytes: int
+) -> None:
+    for least in (2, 3, 255):
+        params = WalkParams(K, 100, min_support=least)
+        run = gpu.run_partition(
+            packed, params, kernel=kernel, device=HostDevice(), batch_bytes=batch_bytes
+        )
+        wanted = cpu.extend_partition(packed, params)
+        assert_same(run.extensions, wanted)
+        assert wanted.cut.any()
+    assert not wanted.walk_values.size
 
 
 @pytest.mark.parametrize("memory", [0, 20_000, 60_000, 2_000_000])
@@ -519,9 +535,9 @@ def test_partitions_that_contradict_themselves(
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint32", "float64", ">i4", ">i8")
 
 
-def _broken_value(name: str, array: np.ndarray, data: st.DataObject) -> np.ndarray:
+def _broken_value(packed: PackedPartition, name: str, data: st.DataObject) -> np.ndarray:
     """An array of the right type and shape with a value that cannot be."""
-    array = array.copy()
+    array = getattr(packed, name).copy()
     at = data.draw(st.integers(0, len(array) - 1))
     limits = np.iinfo(array.dtype)
     if name in ("depth", "length", "tail_length", "clean_length"):
@@ -532,6 +548,10 @@ def _broken_value(name: str, array: np.ndarray, data: st.DataObject) -> np.ndarr
         array[at] = data.draw(st.one_of(st.just(array[at]), st.integers(129, limits.max)))
     if name == "length":
         array[at] = data.draw(st.one_of(st.just(array[at]), st.integers(2**16, limits.max)))
+    if name == "fragment":
+        end = int(np.searchsorted(packed.read_start, at, side="right")) - 1
+        assume(at > packed.read_start[end])
+        array[at] = data.draw(st.integers(limits.min, int(array[at - 1]) - 1))
     if name in ("read_start", "word_offset"):
         least = 1 if name == "word_offset" or at in (0, len(array) - 1) else len(array) * 2**10
         change = data.draw(st.integers(least, limits.max - int(array[at])))
@@ -543,8 +563,8 @@ def _broken_value(name: str, array: np.ndarray, data: st.DataObject) -> np.ndarr
 def test_broken_partitions_are_refused(packed: PackedPartition, data: st.DataObject) -> None:
     names = sorted(GROUPS["packed"])
     how = data.draw(st.sampled_from(("type", "length", "dimensions", "value")))
-    valued = ("depth", "length", "tail_length", "clean_length", "read_start", "word_offset")
-    name = data.draw(st.sampled_from(valued if how == "value" else names))
+    valued = {*names} - {"contig", "tail", "has_n", "words"}
+    name = data.draw(st.sampled_from(sorted(valued) if how == "value" else names))
     array = getattr(packed, name)
     if how == "type":
         others = [dtype for dtype in DTYPES if np.dtype(dtype) != array.dtype]
@@ -558,7 +578,7 @@ def test_broken_partitions_are_refused(packed: PackedPartition, data: st.DataObj
     elif how == "dimensions":
         array = data.draw(st.sampled_from((array[None], array[..., None], array.ravel()[0])))
     else:
-        array = _broken_value(name, array, data)
+        array = _broken_value(packed, name, data)
     device = HostDevice()
     with pytest.raises(EngineError, match="the packed partition is not consistent"):
         gpu.run_partition(replace(packed, **{name: array}), PARAMS, device=device)

@@ -203,9 +203,11 @@ def test_changed_options_are_refused_with_all_differences(interrupted):
             resume=True,
             k=55,
             insert="300:30",
+            min_support=3,
         )
     assert "k was 33, is 55" in str(caught.value)
     assert "insert was not given, is [300.0, 30.0]" in str(caught.value)
+    assert "min support was 2, is 3" in str(caught.value)
 
 
 def test_changed_inputs_are_refused(interrupted):

@@ -50,6 +50,8 @@ def make_run(n: int, seed: int) -> SimpleNamespace:
         walks=walks,
         k=k.astype(np.int16),
         outcome=outcome,
+        support=[rng.integers(1, 256, len(walk)).astype(np.uint8) for walk in walks],
+        cut=rng.integers(0, 9, 2 * n).astype(np.int32) * (np.repeat(bins, 2) > 1),
     )
 
 
@@ -60,8 +62,10 @@ def write(run, folder, number, about=None) -> None:
     extensions = SimpleNamespace(
         walk_values=np.concatenate(walks),
         walk_offsets=offsets_of([len(walk) for walk in walks]),
+        support=np.concatenate([run.support[end] for end in ends]),
         k=run.k[ends],
         outcome=run.outcome[ends],
+        cut=run.cut[ends].astype(np.int32),
     )
     store.write_partition(
         folder, number, contig, run.bins[contig], run.candidates[ends], extensions, about
@@ -93,6 +97,8 @@ def test_partitions_come_back_in_input_order(tmp_path, monkeypatch, n):
     validate("results", arrays)
     assert len(results) == n
     assert arrays["walk_values"].tobytes() == b"".join(walk.tobytes() for walk in run.walks)
+    assert arrays["support"].tobytes() == b"".join(each.tobytes() for each in run.support)
+    assert np.array_equal(arrays["cut"], run.cut)
     assert arrays["walk_offsets"].tolist() == offsets_of([len(w) for w in run.walks]).tolist()
     for name in ("k", "outcome", "candidates"):
         assert np.array_equal(arrays[name], getattr(run, name))
@@ -187,7 +193,7 @@ def test_another_format_is_refused(tmp_path):
     about = json.loads(path.read_text())
     about["attributes"]["dlasm_format"] = 99
     path.write_text(json.dumps(about))
-    with pytest.raises(StoreError, match="format 99, and this dlasm reads format 1"):
+    with pytest.raises(StoreError, match="format 99, and this dlasm reads format 2"):
         store.open_results(tmp_path / "results.zarr")
     with pytest.raises(StoreError, match="no store"):
         store.open_results(tmp_path / "nothing")

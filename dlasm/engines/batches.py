@@ -44,12 +44,19 @@ class Sizes:
         """Bytes of the packed arrays of contigs [first, last)."""
         reads = int(self._read[last] - self._read[first])
         per_contig = 4 + 2 * (32 + 4 + 4 + 8)
+        per_read = 4 + 8 + 1 + 8
         words = self.words_of(first, last) + PADDING_WORDS
-        return per_contig * (last - first) + 8 + (4 + 1 + 8) * reads + 8 + 4 * words
+        return per_contig * (last - first) + 8 + per_read * reads + 8 + 4 * words
 
     def result_bytes(self, first: int, last: int) -> int:
-        """Bytes of the results of contigs [first, last), the walks themselves left out."""
-        return 2 * (4 + 2 + 1 + 8 + 8 + 8) * (last - first) + 8 * (launch_fast.COUNTERS + 1)
+        """Bytes of the results of contigs [first, last), those for each base left out."""
+        ends = 2 * (last - first)
+        per_end = 4 + 2 + 1 + 8 + 8 + 8
+        return (
+            per_end * ends
+            + 8 * (launch_fast.COUNTERS + 1)
+            + launch_fast.support_bytes(ends, walked=0)
+        )
 
 
 def next_batch(cost: Callable[[int], int], first: int, end: int, budget: int) -> int:

@@ -1,7 +1,8 @@
 """The GPU engine: a partition in batches through one CUDA device, copies beside kernels.
 
 Phases of a batch: *plan* (consecutive contigs that fit into the free memory), *transfer* (through
-pinned staging buffers), *launch*, and *gather* (walks spelled out on the device and copied back).
+pinned staging buffers), *launch*, and *gather* (walks spelled out and their support counted on the
+device, both copied back, walks cut where they lack support).
 Two batches are on their way at any time, each in a stream of its own, so the copies of one overlap
 with the kernels of the other. When the device runs out of memory batches are halved, and grow again
 as others succeed; a contig that does not fit alone, or that the kernels refuse, goes to the CPU
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+import dlasm.kernels._cpu as _cpu
 from dlasm import pack
 from dlasm.arrays import GROUPS, validate
 from dlasm.engines import cpu
@@ -75,9 +77,9 @@ class GpuStatistics:
     Attributes
     ----------
     kernel_ms : float
-        Time between the first and the last kernel of each batch, summed, by CUDA events.
-    launch_ms : dict of str to float
-        The same for each kernel.
+        Time between the first and the last kernel that walks of each batch, summed, by CUDA events.
+    launch_ms, gather_ms : dict of str to float
+        The same for each of these kernels, and for those that count support and spell walks out.
     bytes_in, bytes_out : int
         Copied to and from the device.
     batches : int
@@ -92,6 +94,7 @@ class GpuStatistics:
 
     kernel_ms: float = 0.0
     launch_ms: dict[str, float] = field(default_factory=dict)
+    gather_ms: dict[str, float] = field(default_factory=dict)
     bytes_in: int = 0
     bytes_out: int = 0
     batches: int = 0
@@ -118,7 +121,7 @@ def extend_partition(
     packed : PackedPartition
         The ends and their reads.
     params : WalkParams
-        Start k and walk limit.
+        Start k, walk limit and least support.
     threads : int
         Native threads for contigs that do not fit on the device.
     kernel : str
@@ -251,6 +254,7 @@ def _faults(packed: PackedPartition) -> Iterator[tuple[str, bool]]:
     yield "reads of an end are not ascending", _any(reads[1:] < reads[:-1])
     yield "offsets do not cover the reads", int(reads[-1]) - int(reads[0]) != len(packed.length)
     yield "a read has a negative length", _any(packed.length < 0)
+    yield "the fragments of an end are not ascending", _fragments_fall(packed)
     words = 2 * -(-packed.length.astype(np.int64) // BASES_PER_WORD)
     first, last = int(packed.word_offset[0]), int(packed.word_offset[-1])
     yield (
@@ -261,6 +265,13 @@ def _faults(packed: PackedPartition) -> Iterator[tuple[str, bool]]:
         "the words lack two words of padding",
         last - first > len(packed.words) - PADDING_WORDS,
     )
+
+
+def _fragments_fall(packed: PackedPartition) -> bool:
+    falls = packed.fragment[1:] < packed.fragment[:-1]
+    begins = packed.read_start - packed.read_start[0]
+    falls[begins[(begins > 0) & (begins <= len(falls))] - 1] = False  # from one end to the next
+    return _any(falls)
 
 
 def _any(found: np.ndarray) -> bool:
@@ -560,6 +571,7 @@ class _Run:
             "clean_length": (packed.clean_length[ends], 0),
             "read_start": (packed.read_start[2 * first : 2 * last + 1], 0),
             "length": (packed.length[reads], first_read),
+            "fragment": (packed.fragment[reads], first_read),
             "has_n": (packed.has_n[reads], first_read),
             "word_offset": (packed.word_offset[reads.start : reads.stop + 1], first_read),
             "words": (packed.words[begin : stop + PADDING_WORDS], first_word),
@@ -661,10 +673,13 @@ class _Run:
         self.statistics.batches += 1
         events = batch.events
         self.statistics.kernel_ms += self.device.milliseconds(events[0], events[-1])
-        for label, start, stop in zip(batch.labels, events, events[1:], strict=False):
-            before = self.statistics.launch_ms.get(label, 0.0)
-            self.statistics.launch_ms[label] = before + self.device.milliseconds(start, stop)
+        self._add_times(self.statistics.launch_ms, batch.labels, events)
         self._keep(first, found)
+
+    def _add_times(self, taken: dict[str, float], labels: list[str], events: list[Any]) -> None:
+        """Add the time between events to what the launches between them took."""
+        for label, start, stop in zip(labels, events, events[1:], strict=False):
+            taken[label] = taken.get(label, 0.0) + self.device.milliseconds(start, stop)
 
     def _keep(self, first: int, found: Extensions) -> None:
         """Keep the walks of contigs from ``first`` on; refused ones go to the CPU engine."""
@@ -678,41 +693,52 @@ class _Run:
             begin = contig + 1
 
     def _gather(self, slot: _Slot, batch: _Batch) -> Extensions:
-        """Spell the walks of a batch out on the device and copy them back."""
+        """Spell the walks of a batch out on the device, count their support, and copy both back."""
         device, stream = self.device, slot.stream
         lengths, k, outcome = (batch.returned[name].copy() for name in _OUT[:3])
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
         total = int(offsets[-1])
-        values = np.empty(total, dtype=np.uint8)
+        values, support = (np.empty(total, dtype=np.uint8) for _ in range(2))
         if total:
-            address, owner = device.allocate(total, stream)
+            counted_in = launch_fast.support_bytes(len(lengths), total)
+            places, size = layout({"counted_in": counted_in, "support": total, "values": total})
+            base, owner = device.allocate(size, stream)
+            at = {name: base + place for name, place in places.items()}
             self.session.copy_in(device, batch.offsets_address, offsets, stream)
-            spell = launch_fast.spell(len(lengths), batch.offsets_address, address)
-            host = slot.host(total, device)
-            device.launch(self.family.module, spell, (batch.record, *spell.more), stream)
-            device.copy_out(host, address, stream)
+            device.clear(base, counted_in, stream)
+            host = slot.host(size - places["support"], device)
+            where = len(lengths), batch.offsets_address
+            count = launch_fast.count_support(*where, at["counted_in"], at["support"])
+            spell = launch_fast.spell(*where, at["values"])
+            events = [device.record(stream, timed=True)]
+            for launch in (count, spell):
+                device.launch(self.family.module, launch, (batch.record, *launch.more), stream)
+                events.append(device.record(stream, timed=True))
+            device.copy_out(host, at["support"], stream)
             device.synchronize(stream)
-            values[:] = host
+            support[:] = host[:total]
+            values[:] = host[places["values"] - places["support"] :][:total]
             del owner
+            self._add_times(self.statistics.gather_ms, [count.kernel, spell.kernel], events)
             self.statistics.bytes_in += offsets.nbytes
-            self.statistics.bytes_out += total
+            self.statistics.bytes_out += len(host)
         ends = slice(2 * batch.first, 2 * batch.last)
         reads = np.diff(self.packed.read_start[ends.start : ends.stop + 1])
         short = self.packed.tail_length[ends] < self.params.k
         without = np.where(reads == 0, _NO_READS, np.where(short, _SHORT, _NO_WALK))
         outcome = np.where(outcome == 0, without, outcome).astype(np.uint8)
-        return Extensions(values, offsets, k, outcome)
+        cut = np.zeros(len(lengths), dtype=np.int32)
+        if self.params.min_support > 1:
+            _cpu.cut_walks(values, offsets, support, k, outcome, cut, self.params.min_support)
+            values, support = (array[: offsets[-1]] for array in (values, support))
+        return Extensions(values, offsets, support, k, outcome, cut)
 
     def extend_on_cpu(self, first: int, last: int) -> None:
         """Give contigs to the CPU engine."""
         self.statistics.ends_on_cpu += 2 * (last - first)
         arrays = {name: array for name, (array, _) in self._inputs(first, last).items()}
         arrays["contig"] = self.packed.contig[first:last]
-        begin, end = (
-            self.packed.read_start[[2 * first, 2 * last]] - self.packed.read_start[0]
-        ).tolist()
-        arrays["fragment"] = self.packed.fragment[begin:end]
         for name in ("read_start", "word_offset"):
             arrays[name] = arrays[name] - arrays[name][0]
         part = PackedPartition(buffer=self.packed.buffer, **arrays)
@@ -725,7 +751,11 @@ class _Run:
         offsets = np.zeros(2 * self.sizes.contigs + 1, dtype=np.int64)
         if parts:
             np.cumsum(np.concatenate(lengths), out=offsets[1:])
-        types = {"walk_values": np.uint8, "k": np.int16, "outcome": np.uint8}
+        types = {
+            name: np.dtype(spec.dtype)
+            for name, spec in GROUPS["extensions"].items()
+            if name != "walk_offsets"
+        }
         joined = {
             name: np.concatenate([getattr(part, name) for part in parts] or [np.empty(0, dtype)])
             for name, dtype in types.items()
@@ -748,6 +778,8 @@ def _contigs_of(found: Extensions, first: int, last: int) -> Extensions:
     return Extensions(
         walk_values=found.walk_values[offsets[0] : offsets[-1]],
         walk_offsets=offsets - offsets[0],
+        support=found.support[offsets[0] : offsets[-1]],
         k=found.k[ends],
         outcome=found.outcome[ends],
+        cut=found.cut[ends],
     )

@@ -142,11 +142,12 @@ Text fasta(In<u8> names, Offsets name_offsets, In<u8> bases, Offsets offsets, In
 }
 
 Text extensions(In<u8> names, Offsets name_offsets, Offsets walk_offsets, In<std::int16_t> k,
-                In<u8> outcome, Offsets candidates, In<u8> bin, const Names& sides,
-                const Names& outcomes, int threads) {
+                In<u8> outcome, Offsets candidates, In<u8> bin, In<u8> flags, const Names& sides,
+                const Names& outcomes, const Names& flag_names, int threads) {
   const i64 contigs = static_cast<i64>(bin.shape(0)), ends = 2 * contigs;
   check_offsets(name_offsets, contigs, names.shape(0), "extensions: names");
   check_codes(outcome, ends, outcomes, "extensions: outcomes");
+  check_codes(flags, ends, flag_names, "extensions: flags");
   require(sides.size() == 2 && static_cast<i64>(walk_offsets.shape(0)) == ends + 1 &&
               static_cast<i64>(k.shape(0)) == ends && static_cast<i64>(candidates.shape(0)) == ends,
           "extensions: arrays of different lengths");
@@ -165,6 +166,8 @@ Text extensions(In<u8> names, Offsets name_offsets, Offsets walk_offsets, In<std
     out.number(static_cast<u64>(candidates.data()[e]));
     put(out, "\t");
     out.number(bin.data()[e / 2]);
+    put(out, "\t");
+    put(out, flag_names[flags.data()[e]]);
     put(out, "\n");
   });
 }
@@ -178,6 +181,6 @@ NB_MODULE(_text, m) {
         "walk_offsets"_a, "outcome"_a, "outcomes"_a, "threads"_a = 1,
         "Records of extended contigs, their sequences on a line each.");
   m.def("extensions", &extensions, "names"_a, "name_offsets"_a, "walk_offsets"_a, "k"_a,
-        "outcome"_a, "candidates"_a, "bin"_a, "sides"_a, "outcomes"_a, "threads"_a = 1,
-        "A tab-separated row for each contig end.");
+        "outcome"_a, "candidates"_a, "bin"_a, "flags"_a, "sides"_a, "outcomes"_a, "flag_names"_a,
+        "threads"_a = 1, "A tab-separated row for each contig end.");
 }

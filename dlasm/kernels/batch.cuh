@@ -37,6 +37,7 @@ struct Batch {
   const i32* clean_length;
   const i64* read_start;
   const i32* length;
+  const i64* fragment;
   const u8* has_n;
   const i64* word_offset;
   const u32* words;

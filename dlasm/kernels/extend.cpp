@@ -11,6 +11,7 @@
 
 #include "dlasm/kernels/packing.hpp"
 #include "dlasm/kernels/parallel.hpp"
+#include "dlasm/kernels/support.cuh"
 #include "dlasm/kernels/walk_cpu.hpp"
 
 namespace nb = nanobind;
@@ -197,16 +198,58 @@ void pack_tails(In<u8> bases, In<std::int64_t> offsets, In<std::int64_t> contig,
   }
 }
 
-std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
-    In<i32> depth, nb::ndarray<const u32, nb::shape<-1, kTailWords>, nb::c_contig> tail,
-    In<i32> tail_length, In<i32> clean_length, In<std::int64_t> read_start, In<i32> length,
-    In<u8> has_n, In<std::int64_t> word_offset, In<u32> words, int k, i64 walk_limit, int threads) {
+// Counts the support of walks, one after another; all memory is kept between them.
+class SupportCounter {
+ public:
+  SupportCounter(const Reads& reads, const i64* fragment) : reads_(reads), fragment_(fragment) {}
+
+  // Support of each base of a walk, 0 <= length <= kMaxWalkLimit, in the direction of the walk.
+  const std::vector<u8>& count(const End& end, const u32* walk, i64 length) {
+    support_.resize(static_cast<std::size_t>(length));
+    if (length == 0) return support_;
+    using Count = SupportCount<Alone>;
+    places_.assign(static_cast<std::size_t>(Count::words_for(static_cast<i32>(length))), 0);
+    const Count count(places_.data(), static_cast<i32>(length));
+    std::copy_n(end.tail + kTailWords - Count::kContextTailWords, Count::kContextTailWords,
+                count.context);
+    std::copy_n(walk, base_words(length), count.context + Count::kContextTailWords);
+    for (i32 at = Count::kFirstSampleEnd; at <= count.context_end(); ++at) count.add_sample(at);
+    for (i64 r = end.first_read, last; r < end.last_read; r = last) {
+      last = Count::fragment_end(fragment_, r, end.last_read);
+      count.add_fragment(reads_.words, reads_.word_offset, reads_.length, reads_.has_n, r, last);
+    }
+    u32 fragments = 0;
+    for (i64 i = 0; i < length; ++i) {
+      fragments += count.steps[i];
+      support_[static_cast<std::size_t>(i)] =
+          static_cast<u8>(std::min<u32>(fragments, kMostSupport));
+    }
+    return support_;
+  }
+
+ private:
+  const Reads reads_;
+  const i64* fragment_;
+  std::vector<u32> places_;
+  std::vector<u8> support_;
+};
+
+using Extended =
+    std::tuple<Out<u8>, Out<std::int64_t>, Out<u8>, Out<std::int16_t>, Out<u8>, Out<i32>>;
+
+Extended extend(In<i32> depth, nb::ndarray<const u32, nb::shape<-1, kTailWords>, nb::c_contig> tail,
+                In<i32> tail_length, In<i32> clean_length, In<std::int64_t> read_start,
+                In<i32> length, In<std::int64_t> fragment, In<u8> has_n,
+                In<std::int64_t> word_offset, In<u32> words, int k, i64 walk_limit, int min_support,
+                int threads) {
   const i64 ends = static_cast<i64>(tail_length.shape(0));
   const i64 reads = static_cast<i64>(length.shape(0));
-  require(k >= kMinK && k <= kMaxK && walk_limit > 0, "extend: k or walk limit out of range");
+  require(k >= kMinK && k <= kMaxK && walk_limit > 0 && walk_limit <= kMaxWalkLimit,
+          "extend: k or walk limit out of range");
   require(static_cast<i64>(depth.shape(0)) * 2 == ends && static_cast<i64>(tail.shape(0)) == ends &&
               static_cast<i64>(clean_length.shape(0)) == ends &&
               static_cast<i64>(read_start.shape(0)) == ends + 1 &&
+              static_cast<i64>(fragment.shape(0)) == reads &&
               static_cast<i64>(has_n.shape(0)) == reads &&
               static_cast<i64>(word_offset.shape(0)) == reads + 1,
           "extend: arrays of different lengths");
@@ -222,11 +265,12 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
     std::size_t at;
   };
   std::vector<Piece> piece(ends);
-  std::vector<std::vector<u8>> arena(std::max(1, threads));
+  std::vector<std::vector<u8>> arena(std::max(1, threads)), support_arena(arena.size());
   Owned<std::int64_t> offsets(ends + 1);
   Owned<std::int16_t> walk_k(ends);
   Owned<u8> outcome(ends);
-  std::unique_ptr<Owned<u8>> values;
+  Owned<i32> cut(ends);
+  std::unique_ptr<Owned<u8>> values, support;
   {
     nb::gil_scoped_release release;
     const Reads packed{words.data(), reinterpret_cast<const i64*>(word_offset.data()),
@@ -239,6 +283,8 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
       }
     });
     std::vector<std::unique_ptr<Walker>> walkers(arena.size());
+    const i64* fragments = reinterpret_cast<const i64*>(fragment.data());
+    std::vector<SupportCounter> counters(arena.size(), SupportCounter(packed, fragments));
     parallel_blocks(ends, kEndBlock, threads, [&](int thread, i64 begin, i64 end) {
       if (!walkers[thread]) walkers[thread] = std::make_unique<Walker>(packed, k, walk_limit);
       Walker& walker = *walkers[thread];
@@ -247,31 +293,76 @@ std::tuple<Out<u8>, Out<std::int64_t>, Out<std::int16_t>, Out<u8>> extend(
         require(first <= last && last <= reads, "extend: reads of an end are not ascending");
         require(word_offset.data()[last] - word_offset.data()[first] < kMostWords,
                 "extend: the reads of an end hold too many bases");
-        const Walker::Result result =
-            walker.extend({tail.data() + kTailWords * e, tail_length.data()[e],
-                           clean_length.data()[e], depth.data()[e / 2], first, last});
-        outcome[e] = result.outcome;
-        walk_k[e] = static_cast<std::int16_t>(result.k);
-        offsets[e + 1] = result.length;
+        require(std::is_sorted(fragments + first, fragments + last),
+                "extend: the fragments of an end are not ascending");
+        const End here{tail.data() + kTailWords * e,
+                       tail_length.data()[e],
+                       clean_length.data()[e],
+                       depth.data()[e / 2],
+                       first,
+                       last};
+        const Walker::Result result = walker.extend(here);
+        const std::vector<u8>& found = counters[thread].count(here, walker.walk(), result.length);
+        const i64 kept =
+            supported_bases(result.length, min_support, [&](i64 i) { return found[i]; });
+        cut[e] = static_cast<i32>(result.length - kept);
+        outcome[e] = outcome_of_cut(result.outcome, result.length, kept);
+        walk_k[e] = static_cast<std::int16_t>(kept ? result.k : 0);
+        offsets[e + 1] = kept;
         piece[e] = {thread, arena[thread].size()};
-        for (i64 i = 0; i < result.length; ++i) {  // in output order
-          const u32 base = base_at(walker.walk(), e % 2 ? i : result.length - 1 - i);
+        for (i64 i = 0; i < kept; ++i) {  // in output order
+          const i64 at = e % 2 ? i : kept - 1 - i;
+          const u32 base = base_at(walker.walk(), at);
           arena[thread].push_back("ACGT"[e % 2 ? base : 3 - base]);
+          support_arena[thread].push_back(found[at]);
         }
       }
     });
     offsets[0] = 0;
     for (i64 e = 0; e < ends; ++e) offsets[e + 1] += offsets[e];
     values = std::make_unique<Owned<u8>>(static_cast<std::size_t>(offsets[ends]));
+    support = std::make_unique<Owned<u8>>(static_cast<std::size_t>(offsets[ends]));
     parallel_blocks(ends, kReadBlock, threads, [&](int, i64 begin, i64 end) {
       for (i64 e = begin; e < end; ++e) {
         const i64 n = offsets[e + 1] - offsets[e];
-        if (n)
-          std::memcpy(values->begin() + offsets[e], arena[piece[e].thread].data() + piece[e].at, n);
+        if (!n) continue;
+        const auto [thread, at] = piece[e];
+        std::memcpy(values->begin() + offsets[e], arena[thread].data() + at, n);
+        std::memcpy(support->begin() + offsets[e], support_arena[thread].data() + at, n);
       }
     });
   }
-  return {values->give(), offsets.give(), walk_k.give(), outcome.give()};
+  return {values->give(), offsets.give(), support->give(),
+          walk_k.give(),  outcome.give(), cut.give()};
+}
+
+// Cuts walks that are in output order, in place.
+void cut_walks(Target<u8> values, Target<std::int64_t> offsets, Target<u8> support,
+               Target<std::int16_t> k, Target<u8> outcome, Target<i32> cut, int min_support) {
+  const i64 ends = static_cast<i64>(k.shape(0));
+  std::int64_t* const o = offsets.data();
+  require(static_cast<i64>(offsets.shape(0)) == ends + 1 &&
+              static_cast<i64>(outcome.shape(0)) == ends &&
+              static_cast<i64>(cut.shape(0)) == ends && values.shape(0) == support.shape(0) &&
+              o[0] == 0 && o[ends] == static_cast<std::int64_t>(values.shape(0)) &&
+              std::is_sorted(o, o + ends + 1),
+          "cut_walks: arrays of different lengths");
+  const nb::gil_scoped_release release;
+  i64 begin = 0, to = 0;
+  for (i64 e = 0; e < ends; ++e) {
+    const i64 next = o[e + 1], length = next - begin;
+    const u8* const found = support.data() + begin;
+    const i64 kept = supported_bases(length, min_support,
+                                     [&](i64 i) { return found[e % 2 ? i : length - 1 - i]; });
+    const i64 from = e % 2 ? begin : next - kept;
+    std::memmove(values.data() + to, values.data() + from, kept);
+    std::memmove(support.data() + to, support.data() + from, kept);
+    cut.data()[e] = static_cast<i32>(length - kept);
+    outcome.data()[e] = outcome_of_cut(outcome.data()[e], length, kept);
+    if (!kept) k.data()[e] = 0;
+    begin = next;
+    o[e + 1] = to += kept;
+  }
 }
 
 }  // namespace
@@ -293,6 +384,9 @@ NB_MODULE(_cpu, m) {
   m.def("pack_tails", &pack_tails, "bases"_a, "offsets"_a, "contig"_a, "tail"_a, "tail_length"_a,
         "clean_length"_a, "Fill the tails of both ends of each of the contigs.");
   m.def("extend", &extend, "depth"_a, "tail"_a, "tail_length"_a, "clean_length"_a, "read_start"_a,
-        "length"_a, "has_n"_a, "word_offset"_a, "words"_a, "k"_a, "walk_limit"_a, "threads"_a = 1,
-        "Walk every end; gives walk values, offsets, k and outcome.");
+        "length"_a, "fragment"_a, "has_n"_a, "word_offset"_a, "words"_a, "k"_a, "walk_limit"_a,
+        "min_support"_a, "threads"_a = 1,
+        "Walk every end; gives walk values, offsets, support, k, outcome and bases cut.");
+  m.def("cut_walks", &cut_walks, "values"_a, "offsets"_a, "support"_a, "k"_a, "outcome"_a, "cut"_a,
+        "min_support"_a, "Cut walks for want of support, in place; offsets end where values do.");
 }

@@ -1,4 +1,5 @@
 // Entry points of the `fast` kernels (extend_fast.cuh), launched one after another on a batch.
+#include "count_support.cuh"
 #include "extend_fast.cuh"
 
 #ifndef DLASM_TOUCH

@@ -8,12 +8,10 @@
 // a prefix sum over the ends says. A slot's key is a place in the packed reads, so a mer of any k
 // takes 8 bytes; mers are compared base by base. The table is built anew on each rung of the ladder
 // over k.
-#include "batch.cuh"
+#include "count_support.cuh"
 
 namespace dlasm {
 
-constexpr int kLanes = 32;
-constexpr u32 kAllLanes = 0xFFFFFFFFu;
 constexpr i64 kLoadPercent = 93;   // fullest that a table gets; paper section 3.2
 constexpr u64 kEmpty = ~0ull;      // key of a free slot
 constexpr u64 kSeen = 1ull << 63;  // set in the key of a mer that the walk has come by

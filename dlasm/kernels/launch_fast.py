@@ -18,9 +18,11 @@ __all__ = [
     "MAX_END_WORDS",
     "TOO_LARGE",
     "Launch",
+    "count_support",
     "launches",
     "scratch_bytes",
     "spell",
+    "support_bytes",
     "walk_area_words",
 ]
 
@@ -35,6 +37,7 @@ BATCH = np.dtype(
                 "clean_length",
                 "read_start",
                 "length",
+                "fragment",
                 "has_n",
                 "word_offset",
                 "words",
@@ -72,6 +75,10 @@ WARP_WARPS = 2  # ends that a block of extend_middle walks at a time, kMiddleWar
 WARP_BLOCKS = 6  # of extend_middle on a multiprocessor: what their shared memory allows
 BLOCK_THREADS = 256  # kLargeWarps * 32
 BLOCK_BLOCKS = 3  # of extend_large on a multiprocessor, kLargeBlocks
+
+SUPPORT_THREADS = 128  # a warp an end
+SUPPORT_WORDS = (4, 20)
+"""Words for each base of a walk, and for each end (``kSupportWordsPerBase`` and ``-PerEnd``)."""
 
 QUEUES = 9  # of u32 end numbers in scratch, one for warps and kLevels for blocks
 
@@ -119,6 +126,26 @@ def launches(ends: int, multiprocessors: int) -> list[Launch]:
 def spell(ends: int, offsets: int, text: int) -> Launch:
     """Return the launch that writes the walks as text, from addresses of its offsets and itself."""
     return Launch("spell_walks", -(-ends // 256), 256, (np.uint64(offsets), np.uint64(text)))
+
+
+def count_support(ends: int, offsets: int, places: int, support: int) -> Launch:
+    """Return the launch that counts the support of the walks.
+
+    Parameters
+    ----------
+    ends : int
+        Contig ends of the batch.
+    offsets, places, support : int
+        Addresses: of where each walk begins, of :func:`support_bytes` that are zero, and of the
+        result.
+    """
+    addresses = (np.uint64(offsets), np.uint64(places), np.uint64(support))
+    return Launch("count_support", -(-ends // (SUPPORT_THREADS // 32)), SUPPORT_THREADS, addresses)
+
+
+def support_bytes(ends: int, walked: int) -> int:
+    """Return the bytes that the support of walks is counted in, given the bases of all."""
+    return 4 * (SUPPORT_WORDS[0] * walked + SUPPORT_WORDS[1] * ends)
 
 
 def scratch_bytes(ends: int, words: int, walk_limit: int, multiprocessors: int) -> int:

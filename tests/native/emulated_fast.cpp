@@ -12,6 +12,12 @@ extern "C" int launch(const char* name, int grid, int block, void** arguments) {
                      *static_cast<dlasm::u8**>(arguments[2]));
     return 0;
   }
+  if (std::strcmp(name, "count_support") == 0) {
+    emulated::launch(
+        count_support, grid, block, batch, *static_cast<const dlasm::i64**>(arguments[1]),
+        *static_cast<dlasm::u32**>(arguments[2]), *static_cast<dlasm::u8**>(arguments[3]));
+    return 0;
+  }
   void (*kernel)(const dlasm::Batch) = nullptr;
   if (std::strcmp(name, "extend_small") == 0) kernel = extend_small;
   if (std::strcmp(name, "extend_middle") == 0) kernel = extend_middle;

@@ -16,6 +16,10 @@ extern "C" int launch(const char* name, int grid, int block, void** arguments) {
     emulated::launch(spell_walks, grid, block, batch,
                      *static_cast<const dlasm::i64**>(arguments[1]),
                      *static_cast<dlasm::u8**>(arguments[2]));
+  } else if (std::strcmp(name, "count_support") == 0) {
+    emulated::launch(
+        count_support, grid, block, batch, *static_cast<const dlasm::i64**>(arguments[1]),
+        *static_cast<dlasm::u32**>(arguments[2]), *static_cast<dlasm::u8**>(arguments[3]));
   } else if (std::strcmp(name, "extend_v1") == 0 || std::strcmp(name, "extend_v2") == 0) {
     emulated::launch(std::strcmp(name, "extend_v1") == 0 ? extend_v1 : extend_v2, grid, block,
                      batch, *static_cast<const dlasm::Tables*>(arguments[1]));

@@ -116,7 +116,7 @@ def measure(
         wall, run = timed(packed, params, kernel, size, wanted)
         wall_ms.append(wall)
         kernel_ms.append(run.statistics.kernel_ms)
-        for label, ms in run.statistics.launch_ms.items():
+        for label, ms in (run.statistics.launch_ms | run.statistics.gather_ms).items():
             launch_ms.setdefault(label, []).append(ms)
         if time.perf_counter() - started > seconds:
             break
@@ -140,7 +140,7 @@ def timed(
     begin = time.perf_counter()
     run = gpu.run_partition(packed, params, kernel=kernel, batch_bytes=size)
     wall = 1000 * (time.perf_counter() - begin)
-    for name in ("walk_offsets", "walk_values", "k", "outcome"):
+    for name in ("walk_offsets", "walk_values", "support", "k", "outcome", "cut"):
         if not np.array_equal(getattr(run.extensions, name), getattr(wanted, name)):
             sys.exit(f"{kernel} at k {params.k}: {name} differ from the CPU engine's")
     return wall, run
