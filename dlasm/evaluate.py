@@ -27,7 +27,14 @@ from dlasm.report import n50
 if TYPE_CHECKING:
     from dlasm.store import Results
 
-__all__ = ["LABELS", "Reference", "evaluate_run", "label_joins", "right_bases"]
+__all__ = [
+    "LABELS",
+    "Reference",
+    "evaluate_run",
+    "label_joins",
+    "outward_walks",
+    "right_bases",
+]
 
 LABELS = ("true", "switch", "chimeric", "local", "false", "unplaced")
 """What a join can be.
@@ -834,13 +841,13 @@ def _is_break(reference: Reference, one: Hit, other: Hit) -> bool:
     return reference.off(here, there, other.begin - one.end) > LOCAL
 
 
-def _blocks(reference: Reference, hits: Sequence[Hit]) -> list[tuple[int, int, int]]:
+def _blocks(reference: Reference, hits: Sequence[Hit]) -> list[int]:
     """Choose the alignments that explain a contig best, and break it at misassemblies.
 
     Returns
     -------
-    list of tuple of int
-        Of each block its begin and end in the contig, and its aligned bases.
+    list of int
+        The aligned bases of each block.
     """
     hits = sorted(hits, key=lambda hit: (hit.end, hit.begin, -hit.matches, hit.sequence))
     length = max((hit.end for hit in hits), default=0)
@@ -864,15 +871,14 @@ def _blocks(reference: Reference, hits: Sequence[Hit]) -> list[tuple[int, int, i
     while at >= 0:
         chosen.append(hits[at])
         at = best[at][1]
-    blocks: list[tuple[int, int, int]] = []
+    blocks: list[int] = []
     before: Hit | None = None
     for hit in reversed(chosen):
         new = hit.end - max(hit.begin, before.end if before else 0)
         if before and not _is_break(reference, before, hit):
-            begin, _, aligned = blocks.pop()
-            blocks.append((begin, hit.end, aligned + new))
+            blocks[-1] += new
         else:
-            blocks.append((hit.begin, hit.end, new))
+            blocks.append(new)
         before = hit
     return blocks
 
@@ -885,7 +891,7 @@ def _reached(lengths: np.ndarray, size: int) -> int | None:
 def _contiguity(
     lengths: np.ndarray, blocks: Sequence[Sequence[int]], size: int
 ) -> dict[str, int | None]:
-    """Figures of contigs and of their blocks, the lengths of aligned bases between breaks."""
+    """Return figures of contigs and of their blocks, the aligned bases between breaks."""
     pieces = np.array([length for each in blocks for length in each], dtype=np.int64)
     return {
         "contigs": len(lengths),
@@ -937,18 +943,23 @@ def evaluate_run(
     extensions = _judge_extensions(contigs, hits, walk_values, results.walk_offsets, reference)
 
     size = int(reference.lengths.sum())
-    lengths = contigs.lengths
+    walk_offsets = results.walk_offsets.tolist()
+    grown = np.flatnonzero(walk_lengths.reshape(-1, 2).sum(axis=1)).tolist()
     blocks = [_blocks(reference, each) for each in hits]
-    before = [[aligned for *_, aligned in each] for each in blocks]
-    after = [list(each) for each in before]
-    for end, right in zip(extensions.end.tolist(), extensions.right.tolist(), strict=True):
-        contig, side = divmod(end, 2)
-        if not blocks[contig]:
-            continue
-        begin, stop, _ = blocks[contig][-side]
-        if (lengths[contig] - stop if side else begin) <= REACH:
-            after[contig][-side] += right
-    extended = lengths + walk_lengths.reshape(-1, 2).sum(axis=1)
+    extended = [
+        b"".join(
+            (
+                walk_values[walk_offsets[2 * i] : walk_offsets[2 * i + 1]].tobytes(),
+                sequences[i],
+                walk_values[walk_offsets[2 * i + 1] : walk_offsets[2 * i + 2]].tobytes(),
+            )
+        )
+        for i in grown
+    ]
+    extended_blocks = list(blocks)
+    for i, each in zip(grown, reference.align(extended), strict=True):
+        extended_blocks[i] = _blocks(reference, each)
+    extended_lengths = contigs.lengths + walk_lengths.reshape(-1, 2).sum(axis=1)
     figures: dict[str, Any] = {
         "reference": {
             "path": reference.path,
@@ -958,8 +969,8 @@ def evaluate_run(
         },
         "extensions": extensions.figures(),
         "contiguity": {
-            "before": _contiguity(lengths, before, size),
-            "extended": _contiguity(extended, after, size),
+            "before": _contiguity(contigs.lengths, blocks, size),
+            "extended": _contiguity(extended_lengths, extended_blocks, size),
         },
     }
     if (folder / "joins.tsv").exists():
@@ -967,15 +978,14 @@ def evaluate_run(
         rows, is_joined = _read_joins(folder / "joins.tsv", names, walk_lengths)
         figures["joins"] = _joins_figures(contigs, rows, is_joined, reference)
         joined = read_contigs(folder / "joined.fasta")
-        new = []
-        joined_blocks: list[list[int]] = []
-        for i, length in enumerate(joined.lengths.tolist()):
-            same = names.get(joined.name(i), -1)
-            if same >= 0 and extended[same] == length:
-                joined_blocks.append(after[same])
-            else:
-                new.append(i)
-        for each in reference.align([joined.sequence(i) for i in new]):
-            joined_blocks.append([aligned for *_, aligned in _blocks(reference, each)])
+        known = [names.get(joined.name(i), -1) for i in range(len(joined))]
+        new = [
+            i
+            for i, (contig, length) in enumerate(zip(known, joined.lengths.tolist(), strict=True))
+            if contig < 0 or extended_lengths[contig] != length
+        ]
+        joined_blocks = [extended_blocks[contig] for contig in known]
+        for i, each in zip(new, reference.align([joined.sequence(i) for i in new]), strict=True):
+            joined_blocks[i] = _blocks(reference, each)
         figures["contiguity"]["joined"] = _contiguity(joined.lengths, joined_blocks, size)
     return figures
