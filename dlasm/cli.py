@@ -701,15 +701,17 @@ def _print_evaluation(evaluation: Mapping[str, Any], path: Path) -> None:
     def number(value: int | None) -> str:
         return "-" if value is None else f"{value:,}"
 
-    def share(part: int, whole: int) -> str:
+    def share(part: int | None, whole: int) -> str:
+        if part is None:
+            return "-"
         return f"{part:,} ({100 * part / whole:.2f} %)" if whole else "0"
 
     extensions = evaluation["extensions"]
     names = {
-        "judged": "placed on the genomes",
-        "wrong_end": "contig's end wrong before",
-        "chimeric": "contig chimeric before",
-        "unplaced": "contig not placed",
+        "judged": "contig placed",
+        "wrong_end": "end wrong before",
+        "chimeric": "chimeric before",
+        "unplaced": "not placed",
     }
     console.print(f"{path}")
     show(
@@ -722,9 +724,9 @@ def _print_evaluation(evaluation: Mapping[str, Any], path: Path) -> None:
             (
                 name,
                 f"{counts['ends']:,}",
-                share(counts["right_ends"], counts["ends"]),
+                share(counts.get("right_ends"), counts["ends"]),
                 f"{counts['bases']:,}",
-                share(counts["right_bases"], counts["bases"]),
+                share(counts.get("right_bases"), counts["bases"]),
             )
             for state, name in names.items()
             if (counts := extensions[state])["ends"] or state == "judged"

@@ -522,19 +522,15 @@ class _Extensions:
 
     def figures(self) -> dict[str, Any]:
         """Return the counts for the report."""
-
-        def count(chosen: np.ndarray) -> dict[str, int]:
-            appended, right = self.appended[chosen], self.right[chosen]
-            return {
-                "ends": len(appended),
-                "right_ends": int(np.count_nonzero(right == appended)),
-                "bases": int(appended.sum()),
-                "right_bases": int(right.sum()),
-            }
-
         figures: dict[str, Any] = {"ends": len(self.end), "bases": int(self.appended.sum())}
         for state in ("judged", "wrong_end", "chimeric", "unplaced"):
-            figures[state] = count(self.state == state)
+            appended = self.appended[self.state == state]
+            right = self.right[self.state == state]
+            counts = {"ends": len(appended), "bases": int(appended.sum())}
+            if state in ("judged", "wrong_end"):  # the others have no place to compare with
+                counts["right_ends"] = int(np.count_nonzero(right == appended))
+                counts["right_bases"] = int(right.sum())
+            figures[state] = counts
         return figures
 
 

@@ -475,10 +475,10 @@ class Run:
                 ``path``, ``sequences``, ``bases``, ``circular``.
             ``extensions``
                 ``ends`` and ``bases`` that were appended, then ``ends``, ``right_ends`` (without a
-                wrong base), ``bases`` and ``right_bases`` of those ``judged``, and of those where
-                the contig was wrong before: ``wrong_end`` (its last 21 bases are not what the
-                genomes have), ``chimeric`` (its flank of up to 20 kb lies nowhere as a whole),
-                ``unplaced`` (it lies nowhere).
+                wrong base), ``bases`` and ``right_bases`` of those ``judged``, and, apart, of those
+                where the contig was wrong before: ``wrong_end`` (its last 21 bases are not what the
+                genomes have); ``chimeric`` (its flank of up to 20 kb lies nowhere as a whole) and
+                ``unplaced`` (it lies nowhere), which have no place to be right at.
             ``joins``, where there are some
                 Counts by label of joins ``joined`` and ``refused``, and ``chains`` of contigs, with
                 ``false_chains``: each join is true, but a contig lies at another place for the join
