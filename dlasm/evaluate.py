@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +93,7 @@ the contig within these bounds, which finds about as many as QUAST."""
 PLACES_AT_ONCE = 1 << 14
 """Places at which bases are compared together, a few hundred bases each."""
 
-JOINS_COLUMNS = (
-    "left_contig",
-    "left_side",
-    "right_contig",
-    "right_side",
-    "overlap",
-    "verdict",
-)
+JOINS_COLUMNS = ("contig_a", "side_a", "contig_b", "side_b", "overlap", "verdict")
 """Columns of ``joins.tsv`` that are read."""
 
 _COMPLEMENT = bytes.maketrans(b"ACGTacgt", b"TGCAtgca")
@@ -646,20 +639,20 @@ def _judge_joins(
     contigs: Contigs, rows: list[list[int]], reference: Reference, *, every: bool
 ) -> list[_Join]:
     """Judge joins by the places of their flanks; with ``every`` by those that fit badly too."""
-    flanks: list[bytes] = []
-    insides: list[int] = []
+    flanks: dict[tuple[int, int, int], int] = {}  # ends overlap several others in the same way
+    keys: list[tuple[int, int, int]] = []
     for row in rows:
         for contig, side, appended in ((row[0], row[1], row[5]), (row[2], row[3], row[6])):
             if not (0 <= contig < len(contigs) and side in (0, 1)):
                 raise ParameterError(f"join {row}: there is no contig {contig} with side {side}")
             inside = max(0, min(row[4] - appended, int(contigs.lengths[contig]) - SHORTEST))
-            flanks.append(outward(contigs, contig, side, inside))
-            insides.append(inside)
-    placed = reference.place(flanks, every)
+            keys.append((contig, side, inside))
+            flanks.setdefault(keys[-1], len(flanks))
+    placed = reference.place((outward(contigs, *key) for key in flanks), every)
     judged = []
     for i, row in enumerate(rows):
-        inside_a, inside_b = insides[2 * i : 2 * i + 2]
-        a, b = placed[2 * i : 2 * i + 2]
+        inside_a, inside_b = keys[2 * i][2], keys[2 * i + 1][2]
+        a, b = placed[flanks[keys[2 * i]]], placed[flanks[keys[2 * i + 1]]]
         label, pairs = _label(reference, a, b, row[5] + row[6] - row[4] + inside_a + inside_b)
         judged.append(_Join(label, (inside_a, inside_b), (a, b), pairs))
     return judged
@@ -703,7 +696,10 @@ def _label(
 
 
 def _chains(rows: Sequence[Sequence[int]]) -> list[list[tuple[int, bool]]]:
-    """Put joins in chains: of each chain the joins, and whether they are passed from b to a."""
+    """Put joins in chains: of each chain the joins, and whether they are passed from b to a.
+
+    A circle ends with the join it began with.
+    """
     at_end = {2 * row[c] + row[c + 1]: i for i, row in enumerate(rows) for c in (0, 2)}
     left: dict[int, None] = dict.fromkeys(range(len(rows)))
     ends = [2 * row[c] + row[c + 1] for row in rows for c in (0, 2)]
@@ -717,6 +713,8 @@ def _chains(rows: Sequence[Sequence[int]]) -> list[list[tuple[int, bool]]]:
             a, b = (2 * rows[join][c] + rows[join][c + 1] for c in (0, 2))
             chain.append((join, end == b))
             end = (a if end == b else b) ^ 1
+        if chain and join == chain[0][0]:
+            chain.append(chain[0])
         if chain:
             chains.append(chain)
     return chains
@@ -793,36 +791,37 @@ def _joins_figures(
 
 
 def _read_joins(
-    path: Path, names: dict[str, int], walk_lengths: np.ndarray
+    path: Path, names: Mapping[bytes, int], walk_lengths: np.ndarray
 ) -> tuple[list[list[int]], np.ndarray]:
     """Read ``joins.tsv``: rows as :func:`label_joins` wants them, and which were joined."""
     rows: list[list[int]] = []
     joined: list[bool] = []
-    with open(path, encoding="utf-8", errors="backslashreplace") as file:
-        header = file.readline().rstrip("\n").split("\t")
+    sides = {side.encode(): number for number, side in enumerate(SIDES)}
+    with open(path, "rb") as file:
+        header = file.readline().rstrip(b"\n").decode(errors="backslashreplace").split("\t")
         if missing := [name for name in JOINS_COLUMNS if name not in header]:
             raise StoreError(f"{path}: has no column {missing[0]}; run dlasm extend again")
         columns = [header.index(name) for name in JOINS_COLUMNS]
         for number, line in enumerate(file, start=2):
-            cells = line.rstrip("\n").split("\t")
+            cells = line.rstrip(b"\n").split(b"\t")
             try:
                 a, side_a, b, side_b, overlap, verdict = (cells[column] for column in columns)
-                ends = (names[a], SIDES.index(side_a), names[b], SIDES.index(side_b))
-                rows.append(
-                    [
-                        *ends,
-                        int(overlap),
-                        int(walk_lengths[2 * ends[0] + ends[1]]),
-                        int(walk_lengths[2 * ends[2] + ends[3]]),
-                    ]
-                )
+                ends = (names[a], sides[side_a], names[b], sides[side_b])
+                appended = (walk_lengths[2 * ends[i] + ends[i + 1]] for i in (0, 2))
+                rows.append([*ends, int(overlap), *map(int, appended)])
             except (IndexError, KeyError, ValueError) as error:
                 raise StoreError(
                     f"{path}: line {number} is not a join of contigs of this run ({error}); run "
                     "dlasm extend again"
                 ) from error
-            joined.append(verdict == "joined")
+            joined.append(verdict != b"refused")
     return rows, np.array(joined, dtype=bool)
+
+
+def _names(contigs: Contigs) -> list[bytes]:
+    """Return the ids of all contigs."""
+    text = contigs.name_values.tobytes()
+    return [text[begin:end] for begin, end in pairwise(contigs.name_offsets.tolist())]
 
 
 # -- contiguity ------------------------------------------------------------------------------------
@@ -970,11 +969,11 @@ def evaluate_run(
         },
     }
     if (folder / "joins.tsv").exists():
-        names = {contigs.name(i): i for i in range(len(contigs))}
+        names = {name: i for i, name in enumerate(_names(contigs))}
         rows, is_joined = _read_joins(folder / "joins.tsv", names, walk_lengths)
         figures["joins"] = _joins_figures(contigs, rows, is_joined, reference)
         joined = read_contigs(folder / "joined.fasta")
-        known = [names.get(joined.name(i), -1) for i in range(len(joined))]
+        known = [names.get(name, -1) for name in _names(joined)]
         new = [
             i
             for i, (contig, length) in enumerate(zip(known, joined.lengths.tolist(), strict=True))

@@ -302,9 +302,9 @@ def test_ng50_of_too_few_bases_is_none(tmp_path: Path) -> None:
 def write_joins(
     tmp_path: Path, rows: list[tuple[int, str, int, str, int, str]], joined: list[str]
 ) -> None:
-    lines = ["reason\tleft_contig\tleft_side\tright_contig\tright_side\toverlap\tverdict"]
+    lines = ["contig_a\tside_a\tcontig_b\tside_b\tgap\toverlap\tverdict"]
     for a, side_a, b, side_b, overlap, verdict in rows:
-        lines.append(f"x\ts{a}\t{side_a}\ts{b}\t{side_b}\t{overlap}\t{verdict}")
+        lines.append(f"s{a}\t{side_a}\ts{b}\t{side_b}\t0\t{overlap}\t{verdict}")
     (tmp_path / "joins.tsv").write_text("\n".join(lines) + "\n")
     text = "".join(f">j{i}\n{sequence}\n" for i, sequence in enumerate(joined))
     (tmp_path / "joined.fasta").write_text(text)
@@ -374,17 +374,30 @@ def test_chain_through_a_repeat_is_false_though_each_join_is_true(
 def test_contig_joined_with_itself_is_true_on_a_circle(tmp_path: Path) -> None:
     plasmid = random_bases(6, 5000)
     contigs = [(plasmid[-60:], plasmid[:4900], plasmid[4900:])]
-    write_joins(tmp_path, [(0, "right", 0, "left", 60, "joined")], [plasmid])
+    write_joins(tmp_path, [(0, "left", 0, "right", 60, "circular")], [plasmid])
     reference = genomes(tmp_path, [plasmid], circular=True)
     found = evaluated(tmp_path, contigs, reference)
     assert found["joins"]["joined"]["true"] == 1
     assert (found["joins"]["chains"], found["joins"]["false_chains"]) == (1, 0)
 
 
+def test_chain_that_closes_to_a_circle_is_one_chain(tmp_path: Path) -> None:
+    plasmid = random_bases(6, 9000)
+    contigs = [
+        (plasmid[-60:], plasmid[:4900], plasmid[4900:5000]),
+        (plasmid[4940:5000], plasmid[5000:8900], plasmid[8900:]),
+    ]
+    rows = [(0, "left", 1, "right", 60, "circular"), (0, "right", 1, "left", 60, "joined")]
+    write_joins(tmp_path, rows, [plasmid])
+    found = evaluated(tmp_path, contigs, genomes(tmp_path, [plasmid], circular=True))
+    assert found["joins"]["joined"]["true"] == 2
+    assert (found["joins"]["chains"], found["joins"]["false_chains"]) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("left_contig\tleft_side\n", "has no column right_contig"),
+        ("contig_a\tside_a\n", "has no column contig_b"),
         (None, "line 2 is not a join"),
     ],
 )
