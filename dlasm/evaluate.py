@@ -169,6 +169,11 @@ class Placed:
         """Errors up to which a place is one of the best."""
         return min((place.errors for place in self.whole), default=0) + self.slack(self.length)
 
+    @property
+    def best(self) -> list[Place]:
+        """The best places of the whole flank."""
+        return [place for place in self.whole if place.errors <= self.allowed]
+
     @staticmethod
     def slack(length: int) -> float:
         """Differences that do not matter in so many bases."""
@@ -625,14 +630,19 @@ def label_joins(contigs: Contigs, joins: np.ndarray, reference: Reference) -> np
         If a row names a contig or side that is not there.
     """
     rows = np.asarray(joins, dtype=np.int64).reshape(-1, 7).tolist()
-    labels = [join.label for join in _judge_joins(contigs, rows, reference, every=False)]
-    # nothing is better than true, so the rest alone is looked at more closely
-    rest = [i for i, label in enumerate(labels) if label != "true"]
-    for i, join in zip(
-        rest, _judge_joins(contigs, [rows[i] for i in rest], reference, every=True), strict=True
-    ):
-        labels[i] = join.label
+    labels = [join.label for join in _judge_closely(contigs, rows, reference)]
     return np.array(labels, dtype=f"U{max(map(len, LABELS))}")
+
+
+def _judge_closely(contigs: Contigs, rows: list[list[int]], reference: Reference) -> list[_Join]:
+    """Judge joins, by places that fit badly too where others do not make them true."""
+    judged = _judge_joins(contigs, rows, reference, every=False)
+    # nothing is better than true, so the rest alone is looked at more closely
+    rest = [i for i, join in enumerate(judged) if join.label != "true"]
+    again = _judge_joins(contigs, [rows[i] for i in rest], reference, every=True)
+    for i, join in zip(rest, again, strict=True):
+        judged[i] = join
+    return judged
 
 
 def _judge_joins(
@@ -733,7 +743,7 @@ def _breaks(
     for number, (join, is_turned) in enumerate(chain):
         judged = joins[join]
         pairs = [pair[::-1] if is_turned else pair for pair in judged.pairs]
-        if judged.label not in ("true", "switch"):
+        if judged.label != "true":
             before = []
             continue
         if number and before:
@@ -753,9 +763,9 @@ def _breaks(
 
             kept = [pair for pair in pairs if any(is_one(back, pair[0]) for back in before)]
             if not kept:
-                all_back = joins[last].placed[not last_turned].whole
-                all_on = judged.placed[is_turned].whole
-                # a contig that lies nowhere as a whole was wrong before
+                all_back = joins[last].placed[not last_turned].best
+                all_on = judged.placed[is_turned].best
+                # a contig whose ends lie best on different strains was wrong before
                 if any(is_one(back, on) for back, on in product(all_back, all_on)):
                     wrong.append(contig)
             pairs = kept or pairs
@@ -767,27 +777,27 @@ def _joins_figures(
     contigs: Contigs, rows: list[list[int]], joined: np.ndarray, reference: Reference
 ) -> dict[str, Any]:
     """Count the labels of joins that were made and refused, and the chains that are false."""
-    labels = label_joins(contigs, np.array(rows, dtype=np.int64), reference)
+    judged = _judge_closely(contigs, rows, reference)
 
-    def count(chosen: np.ndarray) -> dict[str, int]:
-        return {label: int(np.count_nonzero(labels[chosen] == label)) for label in LABELS}
+    def count(is_counted: bool) -> dict[str, int]:
+        labels = [
+            join.label
+            for join, is_made in zip(judged, joined, strict=True)
+            if is_made == is_counted
+        ]
+        return {label: labels.count(label) for label in LABELS}
 
+    figures: dict[str, Any] = {"joined": count(True), "refused": count(False)}
     made = [row for row, is_made in zip(rows, joined, strict=True) if is_made]
-    judged = _judge_joins(contigs, made, reference, every=False)
+    judged = [join for join, is_made in zip(judged, joined, strict=True) if is_made]
     chains = _chains(made)
     doubtful = [c for c in chains if _breaks(contigs, made, judged, c, reference)]
-    again = [join for chain in doubtful for join, _ in chain]
-    for i, join in zip(
-        again, _judge_joins(contigs, [made[i] for i in again], reference, every=True), strict=True
-    ):
+    closer = sorted({join for chain in doubtful for join, _ in chain})
+    again = _judge_joins(contigs, [made[i] for i in closer], reference, every=True)
+    for i, join in zip(closer, again, strict=True):
         judged[i] = join
     broken = [_breaks(contigs, made, judged, chain, reference) for chain in doubtful]
-    return {
-        "joined": count(joined),
-        "refused": count(~joined),
-        "chains": len(chains),
-        "false_chains": sum(map(bool, broken)),
-    }
+    return figures | {"chains": len(chains), "false_chains": sum(map(bool, broken))}
 
 
 def _read_joins(
