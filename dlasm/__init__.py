@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dlasm._version import __version__
 
 if TYPE_CHECKING:
-    from dlasm import arrays, errors, testing
+    from dlasm import arrays, errors, evaluate, testing
     from dlasm.cluster import connect, local_cluster
     from dlasm.params import WalkParams
     from dlasm.pipeline import Run, extend, open_run
@@ -24,13 +24,14 @@ __all__ = [
     "arrays",
     "connect",
     "errors",
+    "evaluate",
     "extend",
     "local_cluster",
     "open_run",
     "testing",
 ]
 
-_MODULES = ("arrays", "errors", "testing")
+_MODULES = ("arrays", "errors", "evaluate", "testing")
 
 _HOMES = {
     "Run": "dlasm.pipeline",

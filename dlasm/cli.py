@@ -1,4 +1,4 @@
-"""The command line: ``dlasm extend``, ``dlasm simulate``, ``dlasm inspect``."""
+"""The command line: ``dlasm extend``, ``inspect``, ``evaluate``, ``simulate``."""
 
 from __future__ import annotations
 
@@ -436,6 +436,29 @@ def inspect(run: Path, as_json: bool) -> None:
         _print_unfinished(run, state)
 
 
+@main.command(short_help="Say how much of a run is right, given the genomes.")
+@click.argument("run", type=PATH)
+@click.option("--reference", type=PATH, required=True, help="FASTA of all genomes.")
+@click.option("--circular", is_flag=True, help="The genomes are circles.")
+@click.option("--threads", type=click.IntRange(1), show_default="all cores", help="Threads.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@_verbose
+def evaluate(
+    run: Path, reference: Path, circular: bool, threads: int | None, as_json: bool
+) -> None:
+    """Compare what a finished RUN appended and joined with the genomes its reads come from.
+
+    Contigs are placed with minimap2. The figures are kept in the folder as evaluation.json.
+    """
+    import dlasm.pipeline as pipeline
+
+    evaluation = pipeline.Run(run).evaluate(reference, circular=circular, threads=threads)
+    if as_json:
+        click.echo(json.dumps(evaluation, indent=2))
+    else:
+        _print_evaluation(evaluation, run)
+
+
 # -- what is shown ---------------------------------------------------------------------------------
 
 
@@ -677,6 +700,84 @@ def _print_arrays(run: Any) -> None:
                 f"{group}/{name}", f"{array.shape[0]:,}", str(array.dtype), spec.unit, spec.meaning
             )
     Console(highlight=False).print(table)
+
+
+def _print_evaluation(evaluation: Mapping[str, Any], path: Path) -> None:
+    """Print what of a run is right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def show(*columns: str, rows: list[tuple[str, ...]]) -> None:
+        table = Table()
+        for i, column in enumerate(columns):
+            table.add_column(column, justify="right" if i else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+    def number(value: int | None) -> str:
+        return "-" if value is None else f"{value:,}"
+
+    def share(part: int | None, whole: int) -> str:
+        if part is None:
+            return "-"
+        return f"{part:,} ({100 * part / whole:.2f} %)" if whole else "0"
+
+    extensions = evaluation["extensions"]
+    names = {
+        "judged": "contig placed",
+        "wrong_end": "end wrong before",
+        "chimeric": "chimeric before",
+        "unplaced": "not placed",
+    }
+    console.print(f"{path}")
+    show(
+        "extended ends",
+        "ends",
+        "wholly right",
+        "bases",
+        "right",
+        rows=[
+            (
+                name,
+                f"{counts['ends']:,}",
+                share(counts.get("right_ends"), counts["ends"]),
+                f"{counts['bases']:,}",
+                share(counts.get("right_bases"), counts["bases"]),
+            )
+            for state, name in names.items()
+            if (counts := extensions[state])["ends"] or state == "judged"
+        ],
+    )
+    if joins := evaluation.get("joins"):
+        show(
+            "joins",
+            *joins["joined"],
+            rows=[
+                (verdict, *(f"{count:,}" for count in joins[verdict].values()))
+                for verdict in ("joined", "refused")
+            ],
+        )
+        console.print(
+            f"{joins['chains']:,} chains, {joins['false_chains']:,} of them false though each join "
+            "is true"
+        )
+    contiguity = evaluation["contiguity"]
+    rows = ("contigs", "bases", "longest", "n50", "ng50", "nga50", "misassemblies")
+    show(
+        "contiguity",
+        *contiguity,
+        rows=[
+            (
+                row.upper() if row.endswith("50") else row,
+                *(number(figures[row]) for figures in contiguity.values()),
+            )
+            for row in rows
+        ],
+    )
+    console.print(f"written: {path / 'evaluation.json'}")
 
 
 def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:

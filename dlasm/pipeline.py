@@ -461,6 +461,69 @@ class Run:
         """
         return contigs_frame(self.results, sequences=sequences)
 
+    def evaluate(
+        self, reference: PathLike, *, circular: bool = False, threads: int | None = None
+    ) -> dict[str, Any]:
+        """Say what of a run is right, where the genomes are known; kept as ``evaluation.json``.
+
+        A base that was appended is right if it and all before it, reading away from the contig, are
+        what follows on the genomes, at the best place of the contig's flank. Joins, where the run
+        has made some, are labelled as :data:`dlasm.evaluate.LABELS` says.
+
+        Parameters
+        ----------
+        reference : path-like
+            FASTA of all genomes, plain or compressed; strains as they are, not one for all.
+        circular : bool
+            Whether the genomes are circles.
+        threads : int, optional
+            Threads that align; all cores by default. The figures do not depend on them.
+
+        Returns
+        -------
+        dict
+            ``version``
+
+            ``reference``
+                ``path``, ``sequences``, ``bases``, ``circular``.
+            ``extensions``
+                ``ends`` and ``bases`` that were appended, then ``ends``, ``right_ends`` (without a
+                wrong base), ``bases`` and ``right_bases`` of those ``judged``, and, apart, of those
+                where the contig was wrong before: ``wrong_end`` (its last 21 bases are not what the
+                genomes have); ``chimeric`` (its flank of up to 20 kb lies nowhere as a whole) and
+                ``unplaced`` (it lies nowhere), which have no place to be right at.
+            ``joins``, where there are some
+                Counts by label of joins ``joined`` and ``refused``, and ``chains`` of contigs, with
+                ``false_chains``: each join is true, but a contig lies at another place for the join
+                before it than for the one after.
+            ``contiguity``
+                For contigs ``before``, ``extended`` and ``joined``: ``contigs``, ``bases``,
+                ``longest``, ``n50``, ``ng50``, ``nga50``, ``misassemblies`` (breaks), and
+                ``aligned_bases``. NG50 and NGA50 are those of the size of the reference, None where
+                there are too few bases; NGA50 is that of aligned blocks, contigs being broken where
+                pieces lie on different sequences or strands, or are more than 1,000 bases out of
+                place (as QUAST defines it).
+
+        Raises
+        ------
+        InputError
+            If the reference is missing, not FASTA or without bases.
+        ParameterError
+            If no contig has a place on these genomes.
+        StoreError
+            If files of the run are damaged.
+        """
+        from dlasm.evaluate import Reference, evaluate_run
+
+        cores = len(os.sched_getaffinity(0))
+        genomes = Reference(reference, circular=circular, threads=threads or cores)
+        evaluation = {
+            "version": __version__,
+            **evaluate_run(self.path, self.results, genomes),
+        }
+        write_json(self.path / "evaluation.json", evaluation)
+        return evaluation
+
     def _repr_html_(self) -> str:
         """Show the main figures in a notebook."""
         import html

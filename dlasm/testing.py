@@ -20,6 +20,7 @@ import numpy as np
 
 from dlasm.atomic import whole_folder
 from dlasm.errors import OutputExistsError, ParameterError, StoreError
+from dlasm.evaluate import outward_walks, right_bases
 from dlasm.params import K_MAX, K_MIN, PHRED_OFFSET
 
 if TYPE_CHECKING:
@@ -71,9 +72,6 @@ PAIRS_PER_CHUNK = 20_000
 FILES = ("contigs.fa", "genomes.fa", "reads_1.fq.gz", "reads_2.fq.gz", "truth.tsv")
 
 _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
-_CODES = np.full(256, 4, dtype=np.uint8)
-_CODES[_BASES] = np.arange(4)
-_CODES[np.frombuffer(b"acgt", dtype=np.uint8)] = np.arange(4)
 
 
 # -- the community ---------------------------------------------------------------------------------
@@ -502,8 +500,8 @@ def check_walks(
     if not (folder / "truth.tsv").is_file():
         raise StoreError(f"{folder}: holds no truth.tsv; give the folder of a simulated community")
     genomes = _read_genomes(folder / "genomes.fa")
-    genome_codes = np.concatenate(list(genomes.values()))
-    genome_ends = np.cumsum([len(genome) for genome in genomes.values()])
+    text = np.frombuffer(b"".join(genomes.values()), dtype=np.uint8)
+    genome_offsets = np.cumsum([0, *map(len, genomes.values())])
     places: dict[str, list[tuple[int, int, int, int]]] = {}
     numbers = {name: number for number, name in enumerate(genomes)}
     with open(folder / "truth.tsv") as file:
@@ -519,30 +517,16 @@ def check_walks(
     contig = np.repeat(np.arange(len(names)), [len(places[name]) for name in names])
     rows = np.array([place for name in names for place in places[name]], dtype=np.int64)
     genome, start, stop, strand = rows.reshape(-1, 4).T
-    genome_end = genome_ends[genome] if len(genome) else genome
-    genome_begin = genome_end - np.diff(np.append(0, genome_ends))[genome]
     lengths = np.diff(walk_offsets)
     right = np.zeros(len(lengths), dtype=np.int64)
+    walks = outward_walks(walk_values, walk_offsets)
+    limits = genome_offsets[genome], genome_offsets[genome + 1]
     for side in (0, 1):
-        contig_end = 2 * contig + side
-        size = lengths[contig_end]
-        row = np.repeat(np.arange(len(contig)), size)
-        first = np.cumsum(size) - size
-        step = np.arange(len(row)) - first[row]  # 0 is the base next to the contig
-        walk_at = np.where(
-            side == 1,
-            walk_offsets[contig_end][row] + step,
-            walk_offsets[contig_end + 1][row] - 1 - step,
-        )
-        upward = (side == 1) != (strand[row] == 1)
-        at = genome_begin[row] + np.where(upward, stop[row] + step, start[row] - 1 - step)
-        inside = (at >= genome_begin[row]) & (at < genome_end[row])
-        expected = genome_codes[np.where(inside, at, 0)]
-        expected = np.where(strand[row] == 1, 3 - expected, expected)
-        wrong = ~inside | (_CODES[walk_values[walk_at]] != expected)
-        agreed = size.copy()
-        np.minimum.at(agreed, row[wrong], step[wrong])
-        np.maximum.at(right, contig_end, agreed)
+        end = 2 * contig + side
+        backward = strand == side
+        boundary = np.where(backward, start, stop)
+        agreed = right_bases(walks, walk_offsets, end, limits, boundary, backward, text)
+        np.maximum.at(right, end, agreed)
     return ExtensionCheck(
         ends=int((lengths > 0).sum()),
         right_ends=int(((lengths > 0) & (right == lengths)).sum()),
@@ -551,13 +535,10 @@ def check_walks(
     )
 
 
-def _read_genomes(path: Path) -> dict[str, np.ndarray]:
-    """Genomes as codes 0..3, by name."""
+def _read_genomes(path: Path) -> dict[str, bytes]:
+    """Genomes by name."""
     lines = path.read_bytes().split()
-    return {
-        name[1:].decode(): _CODES[np.frombuffer(bases, dtype=np.uint8)]
-        for name, bases in zip(lines[::2], lines[1::2], strict=True)
-    }
+    return {name[1:].decode(): bases for name, bases in zip(lines[::2], lines[1::2], strict=True)}
 
 
 # -- strategies ------------------------------------------------------------------------------------
