@@ -51,6 +51,7 @@ OWN_FILES = frozenset(
         "extended.fasta",
         "extensions.tsv",
         "summary.json",
+        "report.html",
     }
 )
 """What dlasm writes in a run folder, beside the lock, the log and the folder of the work."""
