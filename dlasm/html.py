@@ -24,6 +24,7 @@ import numpy as np
 
 from dlasm.arrays import SIDES
 from dlasm.atomic import whole_file
+from dlasm.errors import ResourceError
 from dlasm.params import OUTCOMES
 from dlasm.store import Results, open_results
 from dlasm.work import read_json
@@ -82,14 +83,21 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[
     ------
     StoreError
         If a store of results is not there or not readable.
+    ResourceError
+        If the page cannot be written.
     """
     facts = [_gather(Path(run)) for run in runs]
     _name_runs(facts)
     if len({run.k for run in facts}) == len(facts):
         facts.sort(key=lambda run: run.k)
     text = _page(facts)
-    with whole_file(path) as file:
-        file.write(text.encode("utf-8", "xmlcharrefreplace"))
+    try:
+        with whole_file(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise ResourceError(
+            f"{os.fspath(path)}: cannot be written ({error.strerror or error}); choose another file"
+        ) from error
 
 
 # -- what is counted -------------------------------------------------------------------------------
@@ -212,15 +220,19 @@ def _support(results: Results, walks: np.ndarray) -> np.ndarray | None:
         return None
     array = results.array("results", "support")
     offsets = results.walk_offsets
-    width = _step_of(int(walks.max(initial=1)), SUPPORT_STEPS)
+    longest = int(walks.max(initial=1))
+    row = 256 * (np.arange(longest) // _step_of(longest, SUPPORT_STEPS))
+    # output order: a left walk begins beside the contig, which is its last base
+    beside = np.where(np.arange(len(walks)) % 2 == 1, offsets[:-1], offsets[1:] - 1)
     counts = np.zeros((SUPPORT_STEPS, 256), dtype=np.int64)
     for begin in range(0, int(offsets[-1]), SUPPORT_BLOCK):
         values = np.asarray(array[begin : begin + SUPPORT_BLOCK])
-        place = np.arange(begin, begin + len(values))
-        end = np.searchsorted(offsets, place, side="right") - 1
-        # output order: a left walk begins beside the contig, which is its last base
-        distance = np.where(end % 2 == 1, place - offsets[end], offsets[end + 1] - 1 - place)
-        key = (distance // width) * 256 + values
+        end = begin + len(values)
+        first = int(np.searchsorted(offsets, begin, side="right")) - 1
+        last = int(np.searchsorted(offsets, end))
+        here = np.diff(np.clip(offsets[first : last + 1], begin, end))
+        distance = np.abs(np.arange(begin, end) - np.repeat(beside[first:last], here))
+        key = row[distance] + values
         counts += np.bincount(key, minlength=counts.size).reshape(counts.shape)
     return counts
 
@@ -293,7 +305,7 @@ def _name_runs(runs: Sequence[_Facts]) -> None:
         lambda run: os.fspath(run.folder),
     ]
     if len(runs) > 1:
-        ways.insert(0, lambda run: f"k {run.k}")
+        ways.insert(0, lambda run: f"k\u00a0{run.k}")
     for way in ways:
         names = [way(run) for run in runs]
         if len(set(names)) == len(runs):
@@ -402,7 +414,8 @@ def _bars(values: Sequence[float], most: float, first: int = 0) -> _Markup:
     parts = []
     for number, value in enumerate(values, first):
         share = 100 * value / most if most else 0.0
-        parts.append(f'<i class="fill c{number % COLOURS}" style="width:{share:.2f}%"></i>')
+        least = "min-width:1px" if value else ""
+        parts.append(f'<i class="fill c{number % COLOURS}" style="width:{share:.2f}%;{least}"></i>')
     return _Markup(f'<span class="bars" aria-hidden="true">{"".join(parts)}</span>')
 
 
@@ -650,19 +663,12 @@ def _bins(runs: Sequence[_Facts]) -> str:
         bars.append(f'<div class="stack" aria-hidden="true">{name}<span>{parts}</span></div>')
     rows = []
     for number in (1, 2, 3):
-        counts = [run.summary["bins"][str(number)] for run in runs]
-        shares = [
-            _Num(_percent(count, run.summary["contigs"]["count"]))
-            for count, run in zip(counts, runs, strict=True)
-        ]
+        cells: list[Any] = [run.summary["bins"][str(number)] for run in runs]
+        if len(runs) == 1:
+            cells.append(_Num(_percent(cells[0], runs[0].summary["contigs"]["count"])))
         label = _Markup(f'<i class="swatch fill b{number}"></i>Bin\u00a0{number}')
-        cells = [cell for pair in zip(counts, shares, strict=True) for cell in pair]
         rows.append((label, meanings[number - 1].format(limit), *cells))
-    heads = [
-        head
-        for run in runs
-        for head in (_escape(run.name) if len(runs) > 1 else "contigs", "share")
-    ]
+    heads = [run.name for run in runs] if len(runs) > 1 else ["contigs", "share"]
     if len(runs) == 1:
         counts = runs[0].summary["bins"]
         whole = sum(counts.values())
@@ -678,7 +684,7 @@ def _bins(runs: Sequence[_Facts]) -> str:
     return _section(
         heading,
         *bars,
-        _table(["", "candidate reads of the busier end", *heads], rows),
+        _table(["", "candidate reads of the busier end", *heads], rows, kind="named"),
         wide=len(runs) > 1,
     )
 
@@ -699,7 +705,11 @@ def _lengths(runs: Sequence[_Facts]) -> str:
         heading = f"Half of the ends that grew gained {_count(middle[0], 'bases')} or more"
         text = f"{heading}; the longest extension has {_count(most, 'bases')}."
     else:
-        heading = "Extension lengths"
+        longest = max(middle)
+        where = " and ".join(
+            run.name for run, value in zip(runs, middle, strict=True) if value == longest
+        )
+        heading = f"Extensions are longest in {where}: half have {_count(longest, 'bases')} or more"
         text = "; ".join(
             f"{run.name}: median {value:,} bases" for run, value in zip(runs, middle, strict=True)
         )
@@ -802,7 +812,7 @@ def _supports(runs: Sequence[_Facts]) -> str:
         mean = (support @ values).sum() / max(whole, 1)
         findings.append(
             f"Appended bases are held by {mean:.1f} fragments on average, "
-            f"{_percent(alone, whole)} by one alone"
+            f"{_percent(alone, whole)} by one at most"
         )
         used = np.flatnonzero(support.sum(axis=1))
         means = (support @ values)[used] / support[used].sum(axis=1)
@@ -900,7 +910,7 @@ def _inserts(runs: Sequence[_Facts]) -> str:
                 continue
             insert = library["insert"]
             label = f"library {place + 1}" if len(runs) == 1 else f"{run.name}, library {place + 1}"
-            paths = " ".join(_name(path) for path in library["paths"])
+            paths = " ".join(_name(path) for path in library["paths"]) if len(runs) == 1 else ""
             rows.append(
                 (
                     _Markup(f"{_escape(label)}<small>{paths}</small>"),
@@ -1058,7 +1068,7 @@ def _times(runs: Sequence[_Facts]) -> str:
             )
     if pool_rows:
         head = ["pool", "partitions", "contigs", "task time", "kernels", "peak memory"]
-        parts.append(_table(head, pool_rows, "Who extended the contigs"))
+        parts.append(_table(head, pool_rows, "Who extended the contigs", kind="named"))
     parts += [_timeline(run, with_name=len(runs) > 1) for run in runs]
     total = [run.summary["seconds"] for run in runs]
     if len(runs) == 1:
@@ -1097,8 +1107,8 @@ def _timeline(run: _Facts, *, with_name: bool) -> str:
         (0, span * scale),
     )
     edges = np.arange(busy.shape[1] + 1) * step * scale
-    for number, each in enumerate(busy):
-        figure.area(number, edges, each)
+    for number in reversed(range(len(busy))):  # one on top of the other
+        figure.area(number, edges, busy[: number + 1].sum(axis=0))
     name = f"{run.name}: " if with_name else ""
     return (
         f'<h3>{_escape(name + text)}</h3><div class="timeline">{figure.svg()}'
@@ -1219,23 +1229,25 @@ small{display:block;color:var(--soft);font-size:.82rem}
 display:inline-block;min-width:7em}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:4px 0 12px;font-size:.85rem;padding:8px 12px;
 background:var(--paper);border-radius:6px}
+.named th:first-child{white-space:nowrap}
 .lines td,.lines th{white-space:nowrap}.lines .name{white-space:normal}
-.bars{display:block}.bars i{display:block;height:8px;min-width:1px;border-radius:2px;margin:1px 0}
+.bars{display:block}.bars i{display:block;height:8px;border-radius:2px;margin:1px 0}
 .stack{margin:0 0 6px;display:flex;align-items:center;gap:8px;font-size:.85rem}
 .stack>span:last-child{display:flex;flex:1;height:18px;border-radius:4px;overflow:hidden;gap:1px}
 .stack>span:first-child:not(:last-child){width:6em;overflow-wrap:anywhere}
 .swatch{display:inline-block;width:.75em;height:.75em;border-radius:2px;margin-right:.4em}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 16px;margin:4px 0;padding:0;
 font-size:.85rem}
-figure{margin:0}svg{display:block;width:100%;height:auto;max-width:620px}
+figure{margin:0}svg{display:block;width:100%;height:auto;max-width:520px}
 svg text{fill:var(--soft);font-size:12px}svg .label{fill:var(--ink)}
 svg .end{text-anchor:end}svg .middle{text-anchor:middle}
 svg path{fill:none;stroke-width:1}.grid{stroke:var(--line)}.axis,.tick{stroke:var(--soft)}
-.area{fill-opacity:.75}.band{fill-opacity:.22}
+.band{fill-opacity:.22}
 .stroke{fill:none;stroke-width:1.8;stroke-linejoin:round}
 details{margin-top:8px;font-size:.92rem}summary{cursor:pointer;color:var(--soft)}
 .differs{font-style:normal;font-size:.75rem;color:var(--c1);margin-left:.6em}
-@media (min-width:860px){main{grid-template-columns:repeat(2,minmax(0,1fr));padding-top:40px}
+@media (min-width:860px){main{grid-template-columns:repeat(2,minmax(0,1fr));
+grid-auto-flow:dense;padding-top:40px}
 header,.wide,.warnings{grid-column:1/-1}}
 @media (max-width:520px){table{font-size:.82rem}th,td{padding-right:8px}main{padding:16px 8px 32px}
 section{padding:12px}svg text{font-size:14px}td:has(.bars){min-width:40px}}
@@ -1248,6 +1260,10 @@ section{padding:12px}svg text{font-size:14px}td:has(.bars){min-width:40px}}
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """Content security policy: the page may do nothing but be seen."""
+
+
+def _is_narrow_table(section: str) -> bool:
+    return section.startswith("<section>") and "<svg" not in section
 
 
 def _page(runs: Sequence[_Facts]) -> str:
@@ -1278,7 +1294,8 @@ def _page(runs: Sequence[_Facts]) -> str:
     )
     parts = [part for section in SECTIONS if (part := section(runs))]
     if sum(part.startswith("<section>") for part in parts) % 2:  # two stand side by side
-        parts[0] = parts[0].replace("<section>", '<section class="wide">', 1)
+        table = next((n for n, part in enumerate(parts) if _is_narrow_table(part)), 0)
+        parts[table] = parts[table].replace("<section>", '<section class="wide">', 1)
     return (
         '<!DOCTYPE html>\n<html lang="en" xmlns="http://www.w3.org/1999/xhtml"><head>'
         '<meta charset="utf-8"/>'
