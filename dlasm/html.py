@@ -34,8 +34,11 @@ __all__ = ["write_report"]
 LONGEST = 50
 """Extensions in the table of the longest ones."""
 
-NAME_LENGTH = 200
+NAME_LENGTH = 120
 """Characters of a name that are shown."""
+
+WARNING_LENGTH = 1_000
+"""Characters of a warning that are shown."""
 
 HISTOGRAM_BARS = 40
 """Bars of a histogram at most."""
@@ -92,7 +95,7 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[
         facts.sort(key=lambda run: run.k)
     text = _page(facts)
     try:
-        with whole_file(path) as file:
+        with whole_file(path, sync=True) as file:
             file.write(text.encode())
     except OSError as error:
         raise ResourceError(
@@ -341,8 +344,11 @@ def _escape(text: Any) -> str:
 
 def _name(text: str) -> _Markup:
     """Show a name or a path: cut if it is long, and in its own direction."""
-    cut = text if len(text) <= NAME_LENGTH else text[:NAME_LENGTH] + "…"
-    return _Markup(f'<bdi class="name">{_escape(cut)}</bdi>')
+    return _Markup(f'<bdi class="name">{_escape(_cut(text, NAME_LENGTH))}</bdi>')
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + "…"
 
 
 def _percent(part: float, whole: float) -> str:
@@ -609,7 +615,8 @@ def _gained(runs: Sequence[_Facts]) -> str:
         if runs[0].joins is not None:
             rows.append(("Candidate joins", _Num(DASH), sum(runs[0].joins.values()), ""))
         return _section(
-            f"Contigs gained {_count(after['appended_bases'], 'bases')}, {share} of their size",
+            f"Contigs gained {_count(after['appended_bases'], 'bases')}"
+            + (f", {share} of their size" if before["bases"] else ""),
             _table(["", "before", "after", "change"], rows),
             _paragraph(
                 "Lengths in bases. N50 of the whole may fall although no contig got shorter, as "
@@ -1067,7 +1074,7 @@ def _times(runs: Sequence[_Facts]) -> str:
                 )
             )
     if pool_rows:
-        head = ["pool", "partitions", "contigs", "task time", "kernels", "peak memory"]
+        head = ["pool", "partitions", "contigs", "task time", "kernels", "memory"]
         parts.append(_table(head, pool_rows, "Who extended the contigs", kind="named"))
     parts += [_timeline(run, with_name=len(runs) > 1) for run in runs]
     total = [run.summary["seconds"] for run in runs]
@@ -1230,7 +1237,7 @@ display:inline-block;min-width:7em}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:4px 0 12px;font-size:.85rem;padding:8px 12px;
 background:var(--paper);border-radius:6px}
 .named th:first-child{white-space:nowrap}
-.lines td,.lines th{white-space:nowrap}.lines .name{white-space:normal}
+.lines td,.lines th{white-space:nowrap}.lines .name{white-space:normal;min-width:11em}
 .bars{display:block}.bars i{display:block;height:8px;border-radius:2px;margin:1px 0}
 .stack{margin:0 0 6px;display:flex;align-items:center;gap:8px;font-size:.85rem}
 .stack>span:last-child{display:flex;flex:1;height:18px;border-radius:4px;overflow:hidden;gap:1px}
@@ -1288,7 +1295,8 @@ def _page(runs: Sequence[_Facts]) -> str:
         headline = f"{len(runs)} runs side by side"
         under = ", ".join(run.name for run in runs)
     warnings = "".join(
-        f"<li>{_escape(f'{run.name}: ' if len(runs) > 1 else '')}{_escape(warning)}</li>"
+        f"<li>{_escape((f'{run.name}: ' if len(runs) > 1 else '') + _cut(warning, WARNING_LENGTH))}"
+        "</li>"
         for run in runs
         for warning in run.summary["warnings"]
     )
