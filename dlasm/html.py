@@ -59,6 +59,9 @@ DASH = "\u2013"
 COLOURS = 8
 """Colours of the style sheet; they tell runs apart, or pools."""
 
+MADE = ("joined", "circular")
+"""Verdicts on an overlap of two ends that make a join."""
+
 MEANINGS = {
     "dead_end": ("stopped at a dead end", "no read goes on, or none convincingly"),
     "fork": ("stopped at a fork", "two continuations have equal support"),
@@ -129,7 +132,7 @@ class _Facts:
     longest : list of tuple
         Name, side and figures of the longest extensions.
     joins : Counter or None
-        Candidate joins by verdict and reason.
+        Overlaps of two ends by verdict and reason.
     name : str
         What the run is called.
     """
@@ -289,7 +292,7 @@ def _names(results: Results, contigs: np.ndarray) -> list[str]:
 
 
 def _joins(path: Path) -> Counter[tuple[str, str]] | None:
-    """Count candidate joins by verdict and reason; None without a table of them."""
+    """Count overlaps of two ends by verdict and reason; None without a table of them."""
     if not path.is_file():
         return None
     with open(path, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
@@ -613,7 +616,7 @@ def _gained(runs: Sequence[_Facts]) -> str:
             ),
         ]
         if runs[0].joins is not None:
-            rows.append(("Candidate joins", _Num(DASH), sum(runs[0].joins.values()), ""))
+            rows.append(("Joins", _Num(DASH), _made(runs[0]), ""))
         return _section(
             f"Contigs gained {_count(after['appended_bases'], 'bases')}"
             + (f", {share} of their size" if before["bases"] else ""),
@@ -634,7 +637,7 @@ def _gained(runs: Sequence[_Facts]) -> str:
         ("N50 of the size before", lambda run: run.summary["extended"]["n50_of_input_size"]),
     ]
     if any(run.joins is not None for run in runs):
-        measures.append(("Candidate joins", lambda run: sum((run.joins or Counter()).values())))
+        measures.append(("Joins", _made))
     most = max(run.summary["extended"]["appended_bases"] for run in runs)
     best = [run.name for run in runs if run.summary["extended"]["appended_bases"] == most]
     heading = (
@@ -647,6 +650,11 @@ def _gained(runs: Sequence[_Facts]) -> str:
         values = [of(run) for run in runs]
         rows.append((name, *values, _bars(values, max(values))))
     return _section(heading, _table(["", *_heads(runs), ""], rows), wide=True)
+
+
+def _made(run: _Facts) -> int:
+    """Count the joins that were made."""
+    return sum(count for (verdict, _), count in (run.joins or Counter()).items() if verdict in MADE)
 
 
 def _signed(change: int) -> str:
@@ -1014,7 +1022,7 @@ def _depths(runs: Sequence[_Facts]) -> str:
 
 
 def _joins_section(runs: Sequence[_Facts]) -> str:
-    """Candidate joins by verdict and reason."""
+    """Show overlaps of two ends by verdict and reason."""
     shown = [run for run in runs if run.joins is not None]
     if not shown:
         return ""
@@ -1023,16 +1031,19 @@ def _joins_section(runs: Sequence[_Facts]) -> str:
     for run in shown:
         for (verdict, _), count in (run.joins or Counter()).items():
             verdicts[verdict] += count
-    heading = f"There {'was' if len(shown) == 1 else 'were'} no candidate join"
+    heading = "No two ends overlap"
     if verdicts:
         parts = ", ".join(f"{count:,} {name}" for name, count in sorted(verdicts.items()))
-        heading = f"{_count(sum(verdicts.values()), 'candidate joins')}: {parts}"
+        whole = sum(verdicts.values())
+        heading = f"{whole:,} overlap{'' if whole == 1 else 's'} of two ends: {parts}"
     if len(runs) > 1:
-        heading = "Candidate joins"
+        heading = "Overlaps of two ends"
     values = {key: [(run.joins or Counter())[key] for run in runs] for key in keys}
     most = max((max(each) for each in values.values()), default=0)
-    rows = [(key[0], key[1], *values[key], _bars(values[key], most)) for key in keys]
-    names = _heads(runs) if len(runs) > 1 else ["joins"]
+    rows = [
+        (key[0], key[1].replace("_", " "), *values[key], _bars(values[key], most)) for key in keys
+    ]
+    names = _heads(runs) if len(runs) > 1 else ["overlaps"]
     return _section(heading, _table(["verdict", "reason", *names, ""], rows) if rows else "")
 
 

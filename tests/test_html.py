@@ -350,12 +350,17 @@ def test_busy_over_time_loses_nothing():
 
 def test_joins_are_summed_up(tmp_path):
     run = make_run(tmp_path / "r", ["a"], [5, 0])
-    rows = ["a\tb\taccepted\tpairs"] * 3 + ["a\tc\trejected\trival"]
+    rows = ["a\tb\tjoined\t"] * 3 + ["a\tc\trefused\tfew_pairs"]
     (run / "joins.tsv").write_text("\n".join(["left\tright\tverdict\treason", *rows]) + "\n")
     text = written(tmp_path, run)
-    assert "4 candidate joins: 3 accepted, 1 rejected" in headings(text)
+    assert "4 overlaps of two ends: 3 joined, 1 refused" in headings(text)
+    assert [row[:3] for row in table_with(text, "verdict")] == [
+        ["joined", "", "3"],
+        ["refused", "few pairs", "1"],
+    ]
+    assert ["Joins", "\u2013", "3", ""] in table_with(text, "before")
     (run / "joins.tsv").write_text("something\telse\n")
-    assert "candidate join" not in " ".join(headings(written(tmp_path, run)))
+    assert "overlap" not in " ".join(headings(written(tmp_path, run)))
 
 
 # -- the command -----------------------------------------------------------------------------------
