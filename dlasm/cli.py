@@ -1,4 +1,4 @@
-"""The command line: ``dlasm extend``, ``inspect``, ``evaluate``, ``simulate``."""
+"""The command line: ``dlasm extend``, ``inspect``, ``evaluate``, ``report``, ``simulate``."""
 
 from __future__ import annotations
 
@@ -459,6 +459,37 @@ def evaluate(
         _print_evaluation(evaluation, run)
 
 
+@main.command(short_help="Show a run, or several side by side, as a page.")
+@click.argument("runs", type=PATH, nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=PATH,
+    show_default="report.html in the folder of the run; comparison.html here for several",
+    help="The page to write.",
+)
+@_verbose
+def report(runs: tuple[Path, ...], output: Path | None) -> None:
+    """Write what finished RUNS gained as one HTML page that needs nothing else.
+
+    Several runs, such as those of a sweep over k, are shown side by side.
+
+    \b
+      dlasm report run/
+      dlasm report k21/ k33/ k55/ -o sweep.html
+    """  # noqa: D301
+    import dlasm.pipeline as pipeline
+    from dlasm.html import write_report
+
+    for run in runs:
+        pipeline.open_run(run)
+    if output is None:
+        output = runs[0] / "report.html" if len(runs) == 1 else Path("comparison.html")
+    write_report(output, runs)
+    click.echo(f"written: {output}")
+
+
 # -- what is shown ---------------------------------------------------------------------------------
 
 
@@ -650,7 +681,7 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
         for stage in stages.values()
     )
     console.print(f"{summary['seconds']:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
-    names = ("extended.fasta", "extensions.tsv", "summary.json", "results.zarr")
+    names = ("extended.fasta", "extensions.tsv", "summary.json", "results.zarr", "report.html")
     there = [name for name in names if (path / name).exists()]
     console.print(f"written: {', '.join([str(path / there[0]), *there[1:]])}")
     if missing := [name for name in names if name not in there]:

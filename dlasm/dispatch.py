@@ -26,6 +26,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from dlasm.errors import ClusterError, EngineError
 from dlasm.partition import Plan
 
@@ -39,6 +41,7 @@ __all__ = [
     "SequenceSource",
     "Task",
     "TaskSource",
+    "busy_over_time",
     "run_here",
     "run_tasks",
 ]
@@ -64,6 +67,9 @@ WORKERS_WAIT_SECONDS = 60.0
 RESULT_SECONDS = 10.0
 """How long to wait for a few figures from the worker that computed them."""
 
+
+TIMELINE_STEPS = 120
+"""Parts of the time of a run for which it is kept how many tasks ran."""
 
 STOP_SECONDS = 5.0
 """How long to wait for running tasks, which cannot be stopped, when a run fails."""
@@ -236,6 +242,39 @@ class PartitionSource:
                 return None
             seconds += work / (pace or 1.0)
         return seconds / gpus
+
+
+def busy_over_time(tasks: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+    """Say how many tasks of each pool ran at a time, however many there were.
+
+    Parameters
+    ----------
+    tasks : sequence of tuple
+        Pool, when it started and how long it ran, seconds.
+
+    Returns
+    -------
+    dict
+        ``step_seconds``, and under ``pools`` the mean number of tasks in each of
+        :data:`TIMELINE_STEPS` steps from the first start to the last end. Empty without tasks.
+
+    Examples
+    --------
+    >>> busy = busy_over_time([("gpu", 10.0, 12.0), ("cpu", 10.0, 6.0), ("cpu", 13.0, 3.0)])
+    >>> busy["step_seconds"], busy["pools"]["cpu"][:2], busy["pools"]["cpu"][-1]
+    (0.1, [1.0, 1.0], 0.0)
+    """
+    if not tasks:
+        return {}
+    begin = min(start for _, start, _ in tasks)
+    width = max((max(s + n for _, s, n in tasks) - begin) / TIMELINE_STEPS, 1e-9)
+    edges = np.arange(TIMELINE_STEPS + 1) * width
+    pools = {}
+    for pool in sorted({pool for pool, _, _ in tasks}):
+        start, seconds = np.array([(s - begin, n) for p, s, n in tasks if p == pool]).T
+        done = [np.clip(edge - start, 0, seconds).sum() for edge in edges]
+        pools[pool] = [round(busy, 3) for busy in (np.diff(done) / width).tolist()]
+    return {"step_seconds": round(width, 9), "pools": pools}
 
 
 @contextmanager

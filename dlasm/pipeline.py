@@ -37,7 +37,15 @@ from dlasm import params as defaults
 from dlasm._version import __version__
 from dlasm.atomic import drop_folder, whole_file, whole_folder, write_json
 from dlasm.background import in_background, one_ahead
-from dlasm.dispatch import CPU_POOL, GPU_POOL, PartitionSource, Task, run_here, run_tasks
+from dlasm.dispatch import (
+    CPU_POOL,
+    GPU_POOL,
+    PartitionSource,
+    Task,
+    busy_over_time,
+    run_here,
+    run_tasks,
+)
 from dlasm.engines.choose import prepare
 from dlasm.errors import (
     AlignmentsError,
@@ -332,6 +340,9 @@ def extend(
         if folder.state["state"] == "finished":
             with _explained(folder):
                 written = _write_missing(folder.path)
+                if not (folder.path / "report.html").is_file():
+                    _write_page(folder.path, progress)
+                    written.append("report.html")
             left = f"{' and '.join(written)} was missing and is written again"
             left = left if written else "nothing is left to do"
             progress.note(f"{folder.path}: is finished already; {left}")
@@ -412,8 +423,8 @@ class Run:
     Attributes
     ----------
     path : Path
-        The folder, with ``extended.fasta``, ``extensions.tsv``, ``summary.json`` and
-        ``results.zarr``.
+        The folder, with ``extended.fasta``, ``extensions.tsv``, ``summary.json``,
+        ``results.zarr`` and ``report.html``.
 
     Raises
     ------
@@ -523,6 +534,25 @@ class Run:
         }
         write_json(self.path / "evaluation.json", evaluation)
         return evaluation
+
+    def report(self, path: PathLike | None = None) -> Path:
+        """Write the run as one HTML page that needs nothing else.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            The page; by default ``report.html`` in the folder of the run, as the run wrote it.
+
+        Returns
+        -------
+        Path
+            The page.
+        """
+        from dlasm.html import write_report
+
+        page = self.path / "report.html" if path is None else Path(path)
+        write_report(page, [self.path])
+        return page
 
     def _repr_html_(self) -> str:
         """Show the main figures in a notebook."""
@@ -801,6 +831,21 @@ def _write_missing(path: Path) -> list[str]:
     if missing:
         write_files(path, open_results(path / "results.zarr"), missing)
     return missing
+
+
+def _write_page(path: Path, progress: Progress) -> None:
+    """Write report.html; a run is as good without it."""
+    from dlasm.html import write_report
+
+    try:
+        write_report(path / "report.html", [path])
+    except Exception as error:
+        log.info("report.html", exc_info=True)
+        _warn(
+            progress,
+            f"{path / 'report.html'}: could not be written ({error}); the run is whole without "
+            f"it, and dlasm report {path} tries again",
+        )
 
 
 def _refuse_inputs_in(output: PathLike, inputs: Iterable[Mapping[str, Any]]) -> None:
@@ -1092,6 +1137,7 @@ class _Stages:
             self._stage("results", self._results)
             self._stage("report", self._report)
             self._write_summary()
+            _write_page(self.folder.path, self.progress)
             self.folder.finish()
             log.info("finished")
         finally:
@@ -1464,7 +1510,7 @@ class _Stages:
 
     def _sum_up(self, contigs: Contigs, parts: Sequence[_LibraryPart]) -> dict[str, Any]:
         """Sum up what the following stages need to know of the candidates."""
-        libraries, warnings = [], []
+        libraries, warnings, inserts = [], [], []
         limits = []
         for part in parts:
             summary = part.summary
@@ -1474,12 +1520,14 @@ class _Stages:
             for warning in new:
                 _warn(self.progress, warning)
             warnings += new
+            insert = asdict(summary.insert)
+            inserts.append(insert.pop("histogram"))
             libraries.append(
                 {
                     "kind": part.kind,
                     "paths": list(part.paths),
                     "reads": part.reads,
-                    "insert": asdict(summary.insert),
+                    "insert": insert,
                     "reach": summary.reach,
                     "forward_reverse": summary.forward_reverse,
                     "orientations": summary.orientations,
@@ -1494,6 +1542,7 @@ class _Stages:
             "reach": [part.summary.reach for part in parts],
             "walk_limit": self.options.walk_limit or max(limits, default=default),
             "libraries": libraries,
+            "inserts": inserts,
             "warnings": warnings,
         }
 
@@ -1595,6 +1644,7 @@ class _Stages:
         def done(result: Mapping[str, Any]) -> None:
             pool = result["pool"]
             source.finished(result["partition"], pool, result["seconds"])
+            ran.append((pool, result["started"], result["seconds"]))
             log.info(
                 "extend %s: partition %d of bin %d, %d contigs, %.3f s",
                 pool,
@@ -1613,6 +1663,7 @@ class _Stages:
             self.folder.save()
             _warn(self.progress, warning)
 
+        ran: list[tuple[str, float, float]] = []
         source = PartitionSource(job.plan, missing, make)
         if self.client is None:
             here: dict[str, list[dict[str, Any]]] = {CPU_POOL: [{}]}
@@ -1624,7 +1675,11 @@ class _Stages:
             members = partial(self.pools.members, self.client)
             with span("extend"):
                 run_tasks(self.client, source, members, done, failed)
-        return {"reused_partitions": reused, "pools": self._pools_done(job)}
+        return {
+            "reused_partitions": reused,
+            "pools": self._pools_done(job),
+            "timeline": busy_over_time(ran),  # of this attempt
+        }
 
     def _pools_done(self, job: Job) -> dict[str, dict[str, Any]]:
         """Sum up what each pool did, in earlier attempts too."""
@@ -1643,6 +1698,8 @@ class _Stages:
             for about in sums:
                 for name, value in {**taken, **done["figures"]}.items():
                     about[name] = about.get(name, 0) + value
+                peak = max(about.get("peak_rss_bytes", 0), done["peak_rss_bytes"])
+                about["peak_rss_bytes"] = peak
         for about in (*pools.values(), *gpus.values()):
             for name in ("seconds", "kernel_ms"):
                 if name in about:

@@ -72,6 +72,9 @@ __all__ = [
 MIN_PAIRS = 100
 """Pairs needed to measure the insert size, and to say that a library is not forward-reverse."""
 
+INSERT_BARS = 50
+"""Bins at most of the histogram of insert sizes."""
+
 BOUND_FACTOR = 1.5
 """How much further than the first batch's reach mates are kept; costs a little disk space only."""
 
@@ -436,12 +439,16 @@ class InsertSize:
         Pairs that could tell it, before the extremes are left out.
     source : str
         "measured", "given" or "default".
+    histogram : dict, optional
+        Of the pairs that tell it, for a figure: ``first`` (smallest insert), ``width`` of a bin,
+        bases, and ``counts``, pairs in each of at most :data:`INSERT_BARS` bins.
     """
 
     mean: float
     sd: float
     pairs: int
     source: str
+    histogram: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def reach(self) -> float:
@@ -514,7 +521,18 @@ def measure_insert(facts: Iterable[BatchFacts]) -> InsertSize:
     total = sum(value * count for value, count in kept)
     squares = sum(value * value * count for value, count in kept)
     variance = (n * squares - total * total) / (n * (n - 1))  # whole numbers until here
-    return InsertSize(total / n, math.sqrt(variance), pairs=pairs, source="measured")
+    return InsertSize(
+        total / n, math.sqrt(variance), pairs=pairs, source="measured", histogram=_bars(kept)
+    )
+
+
+def _bars(kept: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Count inserts, given as ascending values and their counts, in few bins of equal width."""
+    values, counts = np.array(kept, dtype=np.int64).T
+    width = -(-int(values[-1] - values[0] + 1) // INSERT_BARS)
+    bars = np.zeros(int(values[-1] - values[0]) // width + 1, dtype=np.int64)
+    np.add.at(bars, (values - values[0]) // width, counts)
+    return {"first": int(values[0]), "width": width, "counts": bars.tolist()}
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ OWN_FILES = frozenset(
         "extensions.tsv",
         "summary.json",
         "evaluation.json",
+        "report.html",
     }
 )
 """What dlasm writes in a run folder, beside the lock, the log and the folder of the work."""

@@ -210,14 +210,15 @@ def extend_task(
     Returns
     -------
     dict
-        ``partition``, ``pool``, ``contigs``, ``seconds``, ``peak_rss`` (bytes).
+        ``partition``, ``pool``, ``contigs``, ``started`` (seconds since the epoch), ``seconds``,
+        ``peak_rss`` (bytes).
     """
     from dlasm.engines.choose import extend_partition, new_buffer
     from dlasm.pack import pack_partition
     from dlasm.params import WalkParams
     from dlasm.store import write_partition
 
-    begin = time.perf_counter()
+    started, begin = time.time(), time.perf_counter()
     _forget_placer(Path(work))
     job = open_job(Path(work))
     contig = job.plan.contigs(number)
@@ -241,6 +242,7 @@ def extend_task(
         "gpu": run.gpu,
         "contigs": len(contig),
         "seconds": time.perf_counter() - begin,
+        "peak_rss_bytes": peak_rss(),
         "figures": run.figures,
     }
     write_partition(job.partitions, number, contig, job.bins[contig], candidates, extensions, about)
@@ -248,6 +250,7 @@ def extend_task(
         "partition": number,
         "pool": engine,
         "contigs": len(contig),
+        "started": started,
         "seconds": time.perf_counter() - begin,
         "peak_rss": peak_rss(),
     }
