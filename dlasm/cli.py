@@ -1,4 +1,8 @@
-"""The command line: ``dlasm extend``, ``dlasm simulate``, ``dlasm inspect``."""
+"""The command line: ``dlasm extend``, ``simulate``, ``inspect``, ``doctor``.
+
+It begins without what may be missing or broken on a machine (NumPy, Dask, native modules), so that
+``dlasm doctor`` can say so.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,15 @@ import click
 from dlasm import params as defaults
 from dlasm._version import __version__
 from dlasm.errors import DlasmError, ParameterError
-from dlasm.partition import PARTITION_BYTES
-from dlasm.report import Progress
-from dlasm.state import PREVIOUS
+from dlasm.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
     from rich.progress import Progress as RichBars
+
+    from dlasm.doctor import Diagnosis
 
 __all__ = ["main"]
 
@@ -290,7 +294,7 @@ def main() -> None:
 @click.option(
     "--partition-size",
     type=click.FloatRange(min=0, min_open=True),
-    default=PARTITION_BYTES / (1 << 20),
+    default=defaults.PARTITION_BYTES / (1 << 20),
     help="Packed reads of a task, MiB; does not change the result.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in the output folder.")
@@ -423,7 +427,58 @@ def inspect(run: Path, as_json: bool) -> None:
         _print_unfinished(run, state)
 
 
+@main.command(short_help="Say whether runs will work on this machine, and what is missing.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    default=Path(),
+    show_default="here",
+    help="Where runs are to write.",
+)
+@click.option(
+    "--gpu/--no-gpu",
+    default=None,
+    show_default="tell both",
+    help="Whether runs are to use a GPU: counts in the exit status.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@_verbose
+@click.pass_context
+def doctor(ctx: click.Context, output: Path, gpu: bool | None, as_json: bool) -> None:
+    """Say what runs will find on this machine, and of what is missing, the command that brings it.
+
+    Kernels are compiled and run on every GPU, in a process of its own. The exit status is 0 if runs
+    on the CPUs and on a GPU will work, 3 if only those on the CPUs will, and 1 if none will. With
+    --gpu it is 0 or 1: whether a run on a GPU will work; with --no-gpu, whether one on the CPUs
+    will, and GPUs are not looked at.
+    """
+    from dlasm.doctor import diagnose
+
+    diagnosis = diagnose(output, gpus=gpu is not False)
+    if as_json:
+        click.echo(json.dumps(diagnosis.as_dict(), indent=2))
+    else:
+        _print_diagnosis(diagnosis)
+    ctx.exit(diagnosis.exit_status(gpu=gpu))
+
+
 # -- what is shown ---------------------------------------------------------------------------------
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    """Print what was found, and under what is missing its remedy."""
+    colours = {"ok": "green", "warning": "yellow", "missing": "red"}
+    width = max(len(each.name) for each in diagnosis.findings)
+    for each in diagnosis.findings:
+        state = click.style(f"{each.state:<7}", fg=colours[each.state])
+        click.echo(f"{state}  {each.name:<{width}}  {each.found}")
+        if each.remedy:
+            click.echo(f"{'':<{width + 9}}  -> {each.remedy}")
+    works = {True: "will work", False: "will NOT work"}
+    click.echo(f"\nruns on the CPUs {works[diagnosis.cpu_run]}")
+    if diagnosis.gpus:
+        click.echo(f"runs on a GPU {works[diagnosis.gpu_run]}")
 
 
 class _Lines(Progress):
@@ -662,6 +717,8 @@ def _print_arrays(run: Any) -> None:
 
 def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:
     """Print how far a run came."""
+    from dlasm.state import PREVIOUS
+
     click.echo(f"{path}: not finished (begun {state['started']} by dlasm {state['version']})")
     for name, stage in state["stages"].items():
         click.echo(f"  {name}: done in {stage['seconds']:.1f} s")

@@ -36,6 +36,7 @@ __all__ = [
     "connect",
     "cpu_pools",
     "dashboard_hint",
+    "is_free_port",
     "local_cluster",
     "no_gpus_hint",
     "same_gpu",
@@ -250,7 +251,7 @@ def _started(
     if workers is None:
         workers = max(1, cpus // CPUS_PER_WORKER)
     threads = threads or max(1, cpus // max(1, workers))
-    port = DASHBOARD_PORT if dashboard and _is_free(DASHBOARD_PORT) else 0
+    port = DASHBOARD_PORT if dashboard and is_free_port(DASHBOARD_PORT) else 0
     options: dict[str, Any] = {
         "threads_per_worker": 1,
         "processes": True,
@@ -611,7 +612,7 @@ def span(name: str) -> Any:
     return dask_span(name)
 
 
-def _is_free(port: int) -> bool:
+def is_free_port(port: int) -> bool:
     """Whether a TCP port of the loopback interface is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -52,8 +52,8 @@ from dlasm.errors import (
     StoreError,
 )
 from dlasm.gpus import Gpu, GpuChoice, GpusAsked, bare_uuid, choose_gpus, parse_gpus
-from dlasm.params import WalkParams, walk_limit_from_insert
-from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
+from dlasm.params import PARTITION_BYTES, WalkParams, walk_limit_from_insert
+from dlasm.partition import assign_bins, plan_partitions
 from dlasm.report import (
     TABLES,
     Progress,
