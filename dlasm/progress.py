@@ -11,6 +11,9 @@ class Progress:
     def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
         """Say that a stage begins, with so many things to do if that is known."""
 
+    def expect(self, total: int) -> None:
+        """Say how many things the stage will have, as far as it can be told by now."""
+
     def advance(self, count: int) -> None:
         """Say that so many things of the stage are done."""
 
