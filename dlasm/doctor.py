@@ -31,10 +31,12 @@ from dlasm.gpus import Gpu, find_gpus
 __all__ = ["Diagnosis", "Finding", "diagnose", "try_engine"]
 
 LEAST_SPACE = 100_000_000
-"""Bytes free below which no run is worth starting: twice what that of ``dlasm simulate`` takes."""
+"""Bytes free below which none but the smallest run ends: contigs alone take four times their bases
+(:data:`dlasm.resources.CONTIG_SHARE`)."""
 
 GOOD_SPACE = 10_000_000_000
-"""Bytes free below which a run of usual size may not end: candidates of 30 GB of reads at most."""
+"""Bytes free below which a run of usual size may not end: 30 GB of reads take that at most
+(:data:`dlasm.resources.READ_SHARE`)."""
 
 GPU_SECONDS = 120
 """How long a GPU may take to compile and run a kernel: it takes a few seconds."""

@@ -145,6 +145,16 @@ def test_a_gpu_for_which_kernels_do_not_compile(machine, tmp_path, monkeypatch, 
     assert "nvidia-cuda-nvrtc-cu12" in fault.remedy
 
 
+def test_no_nvrtc(machine, tmp_path, monkeypatch):
+    def fail():
+        raise RuntimeError('Failure finding "libnvrtc.so.12"')
+
+    monkeypatch.setattr(sys.modules["cuda.bindings.nvrtc"], "nvrtcVersion", fail)
+    fault = faults(doctor.diagnose(tmp_path))["NVRTC"]
+    assert "libnvrtc.so.12" in fault.found
+    assert fault.remedy.endswith("'nvidia-cuda-nvrtc-cu12' 'nvidia-cuda-runtime-cu12'")
+
+
 def test_a_wrong_answer_is_noticed(monkeypatch):
     def extend(packed, params, threads, **_):
         found = cpu.extend_partition(packed, params, threads)
