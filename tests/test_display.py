@@ -124,7 +124,7 @@ def test_reads_of_a_pipe_have_no_estimate(community, tmp_path):
 
 def test_verbose_shows_the_log(community, tmp_path):
     said = CliRunner().invoke(cli.main, extend_arguments(community, tmp_path / "o", "-v"))
-    assert re.search(r"^\d\d:\d\d:\d\d extend cpu: partition 0 of bin", said.stderr, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d extend cpu: partition 0 of bin", said.output, re.MULTILINE)
     quiet = CliRunner().invoke(cli.main, extend_arguments(community, tmp_path / "p", "-v", "-q"))
     assert quiet.output == ""
 
