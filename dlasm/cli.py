@@ -1,14 +1,20 @@
-"""The command line: ``dlasm extend``, ``inspect``, ``evaluate``, ``report``, ``simulate``."""
+"""The command line: ``dlasm extend``, ``inspect``, ``evaluate`` and so on.
+
+It begins without what may be missing or broken on a machine (NumPy, Dask, native modules), so that
+``dlasm doctor`` can say so.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +23,15 @@ import click
 from dlasm import params as defaults
 from dlasm._version import __version__
 from dlasm.errors import DlasmError, ParameterError
-from dlasm.partition import PARTITION_BYTES
-from dlasm.report import Progress
-from dlasm.state import PREVIOUS
+from dlasm.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TextIO
 
     from rich.progress import Progress as RichBars
+
+    from dlasm.doctor import Diagnosis
 
 __all__ = ["main"]
 
@@ -51,6 +57,16 @@ class _Command(click.Command):
             elif option.multiple or not isinstance(option.default, (str, int, float)):
                 option.show_default = "none"
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        headings: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and (record := option.get_help_record(ctx)):
+                headings.setdefault(getattr(option, "heading", "Options"), []).append(record)
+        for heading, records in headings.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, refusing what click takes: an option given again, and numbers that are none."""
         if not ctx.resilient_parsing:
@@ -69,6 +85,19 @@ class _Command(click.Command):
             if isinstance(value, float) and not math.isfinite(value):
                 raise click.BadParameter(f"{value} is not a finite number", ctx, option)
         return rest
+
+
+class _Option(click.Option):
+    """An option under a heading of the help."""
+
+    def __init__(self, *args: Any, heading: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heading = heading
+
+
+def _under(heading: str) -> Callable[..., Callable[[Any], Any]]:
+    """Return what declares options under a heading."""
+    return partial(click.option, cls=_Option, heading=heading)
 
 
 class _Commands(click.Group):
@@ -184,14 +213,45 @@ class _Workers(click.ParamType):
 
 PATH = click.Path(path_type=Path)
 
-_verbose = click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    callback=_set_verbose,
-    expose_value=False,
-    help="Show where an error came from.",
-)
+
+def _verbosity(text: str, heading: str = "Options") -> Callable[[Any], Any]:
+    """Return what declares the option -v."""
+    return _under(heading)(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        callback=_set_verbose,
+        expose_value=False,
+        help=text,
+    )
+
+
+_verbose = _verbosity("Show where an error came from.")
+
+
+class _Noted(logging.Handler):
+    """Shows what goes to the log of a run; warnings are shown anyway."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a message."""
+        if record.levelno < logging.WARNING and record.exc_info is None:
+            self._progress.note(f"{time.strftime('%H:%M:%S')} {record.getMessage()}")
+
+
+@contextmanager
+def _log_shown(progress: Progress) -> Iterator[None]:
+    """Show the log of a run while it goes on."""
+    handler = _Noted(progress)
+    log = logging.getLogger("dlasm")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @click.group(
@@ -202,114 +262,125 @@ def main() -> None:
     """Extend the ends of metagenome contigs by local assembly."""
 
 
+_input = _under("What goes in")
+_output = _under("What comes out")
+_assembly = _under("Assembly")
+_machine = _under("Who computes; does not change the result")
+_shown = _under("What is shown")
+
+
 @main.command(short_help="Extend contigs with the reads that belong to their ends.")
 @click.argument("contigs", type=PATH, required=False)
-@click.option("-1", "reads_1", type=PATH, multiple=True, help="First mates; once per library.")
-@click.option("-2", "reads_2", type=PATH, multiple=True, help="Second mates, in step with -1.")
-@click.option("--interleaved", type=PATH, multiple=True, help="Interleaved pairs.")
-@click.option("-r", "--single", type=PATH, multiple=True, help="Single reads.")
-@click.option("--bam", type=PATH, help="Alignments of the reads: BAM, SAM or CRAM, any order.")
-@click.option("--paf", type=PATH, help="Alignments of the reads given beside it, as PAF.")
-@click.option(
-    "--mapper",
-    type=click.Choice(defaults.MAPPERS),
-    default=defaults.DEFAULT_MAPPER,
-    help="What maps reads: dlasm's own mapper, or minimap2.",
+@_input("-1", "reads_1", type=PATH, multiple=True, help="Reads: first mates; once per library.")
+@_input("-2", "reads_2", type=PATH, multiple=True, help="Second mates, in step with -1.")
+@_input("--interleaved", type=PATH, multiple=True, help="Reads: interleaved pairs.")
+@_input("-r", "--single", type=PATH, multiple=True, help="Reads without mates.")
+@_input("--bam", type=PATH, help="Alignments of the reads: BAM, SAM or CRAM, any order.")
+@_input("--paf", type=PATH, help="Alignments of the reads given beside it, as PAF.")
+@_input("--candidates", type=PATH, help="MetaHipMer2 candidate dump, instead of contigs.")
+@_input("--depths", type=PATH, help="Depths, as jgi_summarize_bam_contig_depths has them.")
+@_input("--insert", metavar="MEAN:SD", show_default="measured", help="Insert mean and sd, bases.")
+@_input(
+    "--phred",
+    type=click.IntRange(0, 93),
+    default=defaults.PHRED_OFFSET,
+    help="ASCII code of quality 0: 33, or 64 in old Illumina files.",
 )
-@click.option("--candidates", type=PATH, help="MetaHipMer2 candidate dump, instead of contigs.")
-@click.option("--depths", type=PATH, help="Depths, as jgi_summarize_bam_contig_depths has them.")
-@click.option("-o", "--output", type=PATH, required=True, help="Folder of the run.")
-@click.option(
+@_output("-o", "--output", type=PATH, required=True, help="Folder of the run.")
+@_output("--resume", is_flag=True, help="Go on with the run in the output folder.")
+@_output("--force", is_flag=True, help="Replace the run in the output folder.")
+@_assembly(
     "--preset",
     type=click.Choice(list(defaults.PRESETS)),
     show_default="careful; with --candidates paper",
     help="careful: -k 33 --min-support 2, for contigs of another assembler. paper: --min-support 1 "
     "as MetaHipMer2, and -k must be given. Options given beside it count.",
 )
-@click.option(
+@_assembly(
     "-k",
     type=click.IntRange(defaults.K_MIN, defaults.K_MAX),
     show_default=f"{defaults.PRESETS['careful'].k}; with --candidates none",
-    help="Start k; with --candidates the k of its contigs.",
+    help="Start k, bases; with --candidates the k of its contigs.",
 )
-@click.option(
+@_assembly(
     "--walk-limit",
     type=click.IntRange(1, 1_000_000),
     show_default=f"insert mean + 2 sd; with --candidates {defaults.DUMP_WALK_LIMIT}",
     help="Most bases appended to an end.",
 )
-@click.option(
+@_assembly(
     "--min-support",
     type=click.IntRange(1, defaults.MAX_SUPPORT),
     show_default="2; with --candidates 1",
     help="Fragments (pairs or single reads) that must hold each appended base.",
 )
-@click.option(
-    "--insert", metavar="MEAN:SD", show_default="measured", help="Insert mean and sd, bases."
+@_assembly(
+    "--mapper",
+    type=click.Choice(defaults.MAPPERS),
+    default=defaults.DEFAULT_MAPPER,
+    help="What maps reads: dlasm's own mapper, or minimap2.",
 )
-@click.option(
-    "--phred",
-    type=click.IntRange(0, 93),
-    default=defaults.PHRED_OFFSET,
-    help="ASCII code of quality 0: 33, or 64 in old Illumina files.",
-)
-@click.option(
+@_assembly(
     "--max-reads",
     type=click.IntRange(1, 1_000_000),
     default=defaults.MAX_READS,
     help="Candidate reads used per end.",
 )
-@click.option(
+@_assembly(
     "--bin-limit",
     type=click.IntRange(1),
     default=defaults.BIN_LIMIT,
-    help="Candidate reads from which a contig is in bin 3: who computes it.",
+    help="Candidate reads from which a contig is in bin 3, for GPUs first.",
 )
-@click.option(
-    "--workers",
-    type=_Workers(),
-    default="auto",
-    help="Worker processes on this machine; 0: none, threads alone. "
-    "auto: 0 unless the input is large and there are many CPUs.",
-)
-@click.option(
+@_machine(
     "--threads",
     type=click.IntRange(1),
     show_default="the CPUs, divided by the workers",
-    help="Threads of each worker.",
+    help="Threads of each worker, or of the run where there are none.",
 )
-@click.option(
+@_machine(
+    "--memory",
+    metavar="SIZE",
+    show_default="what all threads can use",
+    help="Memory that the run may take, or with --workers each worker, such as 8GB.",
+)
+@_machine(
     "--gpus",
     type=_Gpus(),
     show_default="auto",
     help="GPUs by number or UUID as nvidia-smi -L lists them, such as 0,1. "
     "auto: the GPU workers of a cluster; else any GPU there is, if the input is large.",
 )
-@click.option(
+@_machine(
     "--kernel",
     type=click.Choice(defaults.KERNELS),
     show_default=defaults.DEFAULT_KERNEL,
-    help="Kernel of the GPU engine; does not change the result.",
+    help="Kernel of the GPU engine.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
-@click.option("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    show_default="what all threads can use",
-    help="Memory that the run may take, or with --workers each worker, such as 8GB.",
+@_machine(
+    "--workers",
+    type=_Workers(),
+    default="auto",
+    help="Worker processes of Dask on this machine; 0: none, threads alone. "
+    "auto: 0 unless the input is large and there are many CPUs.",
 )
-@click.option("--dashboard/--no-dashboard", default=True, help="Serve Dask's dashboard.")
-@click.option(
+@_machine("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
+@_machine("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
+@_machine(
     "--partition-size",
     type=click.FloatRange(min=0, min_open=True),
-    default=PARTITION_BYTES / (1 << 20),
-    help="Packed reads of a task, MiB; does not change the result.",
+    default=defaults.PARTITION_BYTES / (1 << 20),
+    help="Packed reads of a task, MiB.",
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in the output folder.")
-@click.option("--force", is_flag=True, help="Replace the run in the output folder.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
-@_verbose
+@_shown("--dashboard/--no-dashboard", default=True, help="Serve Dask's dashboard of the workers.")
+@_shown(
+    "--performance-report",
+    type=PATH,
+    metavar="FILE",
+    help="Keep Dask's report of what the workers did, as HTML.",
+)
+@_shown("-q", "--quiet", is_flag=True, help="Say nothing but warnings and errors.")
+@_verbosity("Show the log as it is written, and where an error came from.", "What is shown")
 def extend(
     contigs: Path | None,
     reads_1: tuple[Path, ...],
@@ -329,13 +400,14 @@ def extend(
 ) -> None:
     """Extend the ends of CONTIGS (FASTA) with the reads that belong to them.
 
-    Reads and contigs may be plain, gzip, bzip2, zstd or xz; reads FASTQ or FASTA, whose bases count
-    as quality 40. Options that name files of reads may be given several times, once per library.
-
     \b
       dlasm extend contigs.fa -1 r1.fq.gz -2 r2.fq.gz -o run/
       dlasm extend contigs.fa --bam alignments.bam -o run/
       dlasm extend --candidates dump.dat.gz -k 77 -o run/
+
+    Reads and contigs may be plain, gzip, bzip2, zstd or xz; reads FASTQ or FASTA, whose bases count
+    as quality 40. Options that name files of reads may be given several times, once per library.
+    What is not given is chosen by the input and the machine; run/extended.fasta is the result.
     """  # noqa: D301
     if len(reads_1) != len(reads_2):
         raise click.UsageError(
@@ -354,6 +426,8 @@ def extend(
 
     progress = _progress(quiet)
     with ExitStack() as stack:
+        if click.get_current_context().meta.get("verbose"):
+            stack.enter_context(_log_shown(progress))
         client = None
         if joined:
             from dlasm.cluster import connect, dashboard_hint
@@ -490,7 +564,58 @@ def report(runs: tuple[Path, ...], output: Path | None) -> None:
     click.echo(f"written: {output}")
 
 
+@main.command(short_help="Say whether runs will work on this machine, and what is missing.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    default=Path(),
+    show_default="here",
+    help="Where runs are to write.",
+)
+@click.option(
+    "--gpu/--no-gpu",
+    default=None,
+    show_default="tell both",
+    help="Whether runs are to use a GPU: counts in the exit status.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@_verbose
+@click.pass_context
+def doctor(ctx: click.Context, output: Path, gpu: bool | None, as_json: bool) -> None:
+    """Say what runs will find on this machine, and of what is missing, the command that brings it.
+
+    Kernels are compiled and run on every GPU, in a process of its own. The exit status is 0 if runs
+    on the CPUs and on a GPU will work, 3 if only those on the CPUs will, and 1 if none will. With
+    --gpu it is 0 or 1: whether a run on a GPU will work; with --no-gpu, whether one on the CPUs
+    will, and GPUs are not looked at.
+    """
+    from dlasm.doctor import diagnose
+
+    diagnosis = diagnose(output, gpus=gpu is not False)
+    if as_json:
+        click.echo(json.dumps(diagnosis.as_dict(), indent=2))
+    else:
+        _print_diagnosis(diagnosis)
+    ctx.exit(diagnosis.exit_status(gpu=gpu))
+
+
 # -- what is shown ---------------------------------------------------------------------------------
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    """Print what was found, and under what is missing its remedy."""
+    colours = {"ok": "green", "warning": "yellow", "missing": "red"}
+    width = max(len(each.name) for each in diagnosis.findings)
+    for each in diagnosis.findings:
+        state = click.style(f"{each.state:<7}", fg=colours[each.state])
+        click.echo(f"{state}  {each.name:<{width}}  {each.found}")
+        if each.remedy:
+            click.echo(f"{'':<{width + 9}}  -> {each.remedy}")
+    works = {True: "will work", False: "will NOT work"}
+    click.echo(f"\nruns on the CPUs {works[diagnosis.cpu_run]}")
+    if diagnosis.gpus:
+        click.echo(f"runs on a GPU {works[diagnosis.gpu_run]}")
 
 
 class _Lines(Progress):
@@ -500,15 +625,20 @@ class _Lines(Progress):
         self._quiet = quiet
         self._name = ""
         self._unit = ""
-        self._total: int | None = None
+        self._of = ""
         self._done = 0
         self._last = time.monotonic()
 
     def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
         """Say that a stage begins."""
         self._end_stage()
-        self._name, self._total, self._unit, self._done = name, total, unit, 0
+        self._name, self._unit, self._done = name, unit, 0
+        self._of = "" if total is None else f" of {total:,}"
         self._last = time.monotonic()
+
+    def expect(self, total: int) -> None:
+        """Take an estimate of the total."""
+        self._of = f" of about {total:,}"
 
     def advance(self, count: int) -> None:
         """Count, and say so now and then."""
@@ -533,10 +663,11 @@ class _Lines(Progress):
         self._name = ""
 
     def _so_far(self) -> str:
-        of = f" of {self._total:,}" if self._total else ""
-        return f"{self._done:,}{of} {self._unit}" if self._unit else "done"
+        return f"{self._done:,}{self._of} {self._unit}" if self._unit else "done"
 
     def _end_stage(self) -> None:
+        if "about" in self._of:  # now it is known
+            self._of = ""
         if self._name:
             self.note(f"{self._name}: {self._so_far()}")
 
@@ -547,26 +678,21 @@ class _Bars(Progress):
     def __init__(self) -> None:
         self._bars: RichBars | None = None
         self._task: Any = None
+        self._unit = ""
+        self._estimated = False
 
     def _started(self) -> RichBars:
         if self._bars is None:
             from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                SpinnerColumn,
-                TextColumn,
-                TimeElapsedColumn,
-            )
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
             from rich.progress import Progress as Bars
 
             self._bars = Bars(
                 SpinnerColumn(finished_text=" "),
-                TextColumn("{task.description:<12}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[unit]}"),
-                TimeElapsedColumn(),
+                TextColumn("{task.description:<10}"),
+                BarColumn(bar_width=20),
+                TextColumn("{task.fields[so_far]}", justify="right", style="green"),
+                TextColumn("{task.fields[pace]}", justify="right"),
                 console=Console(stderr=True),
             )
             self._bars.start()
@@ -576,11 +702,37 @@ class _Bars(Progress):
         """Draw a new bar."""
         bars = self._started()
         self._end_stage()
-        self._task = bars.add_task(name, total=total, unit=unit)
+        self._unit, self._estimated = unit, False
+        self._task = bars.add_task(name, total=total, so_far="", pace="")
+
+    def expect(self, total: int) -> None:
+        """Take an estimate of the total, which moves the bar."""
+        self._estimated = True
+        self._started().update(self._task, total=total)
 
     def advance(self, count: int) -> None:
         """Move the bar."""
         self._started().advance(self._task, count)
+        self._tell()
+
+    def _tell(self, *, ended: bool = False) -> None:
+        """Say how much is done, how fast that was, and how long the rest will take."""
+        bars = self._started()
+        task = next(task for task in bars.tasks if task.id == self._task)
+        seconds = max(task.elapsed or 0.0, 1e-3)
+        rate = task.completed / seconds
+        so_far, pace = f"{task.completed:,.0f}", ""
+        if task.total is not None and not ended:
+            so_far += f" of {'about ' if self._estimated else ''}{task.total:,.0f}"
+        if self._unit:
+            so_far += f" {self._unit}"
+            pace = f"{rate:,.0f}/s"
+        if ended:
+            pace += f"{', ' if pace else ''}{seconds:.1f} s"
+        elif task.total is not None and rate:
+            left = max(0, round((task.total - task.completed) / rate))
+            pace += f", {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
+        bars.update(self._task, so_far=so_far if self._unit else "", pace=pace)
 
     def note(self, text: str) -> None:
         """Say something above the bars."""
@@ -603,9 +755,9 @@ class _Bars(Progress):
 
     def _end_stage(self) -> None:
         if self._bars is not None and self._task is not None:
-            task = next(t for t in self._bars.tasks if t.id == self._task)
-            total = task.completed if task.total is None else task.total
-            self._bars.update(self._task, total=max(total, 1), completed=max(total, 1))
+            self._tell(ended=True)
+            done = max(1, next(t.completed for t in self._bars.tasks if t.id == self._task))
+            self._bars.update(self._task, total=done, completed=done)
             self._bars.stop_task(self._task)
 
 
@@ -813,6 +965,8 @@ def _print_evaluation(evaluation: Mapping[str, Any], path: Path) -> None:
 
 def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:
     """Print how far a run came."""
+    from dlasm.state import PREVIOUS
+
     click.echo(f"{path}: not finished (begun {state['started']} by dlasm {state['version']})")
     for name, stage in state["stages"].items():
         click.echo(f"  {name}: done in {stage['seconds']:.1f} s")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlasm._version import __version__
+from dlasm.dashboard import PAGE
 from dlasm.dispatch import CPU_POOL, GPU_POOL
 from dlasm.engines.choose import prepare
 from dlasm.errors import ClusterError, ParameterError
@@ -36,6 +37,7 @@ __all__ = [
     "connect",
     "cpu_pools",
     "dashboard_hint",
+    "is_free_port",
     "local_cluster",
     "no_gpus_hint",
     "same_gpu",
@@ -179,7 +181,7 @@ def local_cluster(
     say = _say_nothing if quiet else print
     with start_cluster(workers, threads, chosen, dashboard, memory_limit, say) as client:
         if dashboard:
-            say(dashboard_hint(client))
+            say(dashboard_hint(client, own=True))
         yield client
 
 
@@ -250,14 +252,17 @@ def _started(
     if workers is None:
         workers = max(1, cpus // CPUS_PER_WORKER)
     threads = threads or max(1, cpus // max(1, workers))
-    port = DASHBOARD_PORT if dashboard and _is_free(DASHBOARD_PORT) else 0
+    port = DASHBOARD_PORT if dashboard and is_free_port(DASHBOARD_PORT) else 0
     options: dict[str, Any] = {
         "threads_per_worker": 1,
         "processes": True,
         "host": "127.0.0.1",
         "scheduler_port": 0,
         "dashboard_address": f"127.0.0.1:{port}",
-        "scheduler_kwargs": {"dashboard": dashboard},
+        "scheduler_kwargs": {
+            "dashboard": dashboard,
+            "preload": ["dlasm.dashboard"] if dashboard else [],
+        },
         "memory_limit": memory_limit or _memory_of_each(workers + len(gpus)),
         # workers that meet the end of the scheduler print a traceback otherwise; what matters of
         # their errors is raised here
@@ -592,14 +597,23 @@ def _look(work: str) -> tuple[str, bool]:
     return version, os.path.isdir(work)
 
 
-def dashboard_hint(client: Client) -> str:
-    """Return where the dashboard is, and how to reach it from another machine."""
+def dashboard_hint(client: Client, *, own: bool = False) -> str:
+    """Return where the dashboard is, and how to reach it from another machine.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster.
+    own : bool
+        Whether the scheduler has the page of :mod:`dlasm.dashboard`.
+    """
     link = client.dashboard_link
     if not link:
         return "no dashboard"
     port = link.rsplit(":", 1)[-1].split("/")[0]
+    page = f" and {link.removesuffix('/status')}{PAGE}" if own else ""
     return (
-        f"dashboard: {link}  (from elsewhere: "
+        f"dashboard: {link}{page}  (from elsewhere: "
         f"ssh -L {port}:localhost:{port} {socket.gethostname()}, then http://localhost:{port}/status)"
     )
 
@@ -611,7 +625,7 @@ def span(name: str) -> Any:
     return dask_span(name)
 
 
-def _is_free(port: int) -> bool:
+def is_free_port(port: int) -> bool:
     """Whether a TCP port of the loopback interface is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -167,6 +167,13 @@ class PartitionSource:
         """Partitions that wait."""
         return len(self._for_cpu) + sum(map(len, self._waiting.values()))
 
+    def waiting(self) -> dict[int, int]:
+        """Return how many partitions wait, by bin."""
+        waiting = {of_bin: len(numbers) for of_bin, numbers in self._waiting.items()}
+        for number in self._for_cpu:
+            waiting[self._bin(number)] += 1
+        return waiting
+
     def next(self, pool: str, pools: Mapping[str, int]) -> Task | None:
         """Return the task of the partition that a worker of ``pool`` should take now."""
         number = self._take(pool, pools)

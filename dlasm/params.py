@@ -27,6 +27,7 @@ __all__ = [
     "MAX_WALK_LIMIT",
     "MIN_READ_LENGTH",
     "OUTCOMES",
+    "PARTITION_BYTES",
     "PHRED_OFFSET",
     "PRESETS",
     "Preset",
@@ -104,6 +105,10 @@ OUTCOMES = (
     "no_walk",
 )
 """Names of the codes in array ``outcome``; must match ``Outcome`` in ``kernels/rules.cuh``."""
+
+
+PARTITION_BYTES = 32 << 20
+"""Packed bytes that a partition aims at: much longer work than a task's overhead."""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlasm.params import BIN_LIMIT, MAX_READS
+from dlasm.params import BIN_LIMIT, MAX_READS, PARTITION_BYTES
 
-__all__ = ["PARTITION_BYTES", "Plan", "assign_bins", "plan_partitions"]
-
-PARTITION_BYTES = 32 << 20
-"""Packed bytes that a partition aims at: much longer work than a task's overhead."""
+__all__ = ["Plan", "assign_bins", "plan_partitions"]
 
 GRADES = 5
 """Sizes of pieces where CPUs and GPUs share a bin, each half of the one before."""

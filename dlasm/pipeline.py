@@ -37,6 +37,7 @@ from dlasm import params as defaults
 from dlasm._version import __version__
 from dlasm.atomic import drop_folder, whole_file, whole_folder, write_json
 from dlasm.background import in_background, one_ahead
+from dlasm.dashboard import TOPIC
 from dlasm.dispatch import (
     CPU_POOL,
     GPU_POOL,
@@ -60,8 +61,8 @@ from dlasm.errors import (
     StoreError,
 )
 from dlasm.gpus import Gpu, GpuChoice, GpusAsked, bare_uuid, choose_gpus, parse_gpus
-from dlasm.params import WalkParams, walk_limit_from_insert
-from dlasm.partition import PARTITION_BYTES, assign_bins, plan_partitions
+from dlasm.params import PARTITION_BYTES, WalkParams, walk_limit_from_insert
+from dlasm.partition import assign_bins, plan_partitions
 from dlasm.report import (
     TABLES,
     Progress,
@@ -155,6 +156,7 @@ def extend(
     kernel: str | None = None,
     memory: str | int | None = None,
     dashboard: bool = True,
+    performance_report: PathLike | None = None,
     partition_bytes: int = PARTITION_BYTES,
     force: bool = False,
     resume: bool = False,
@@ -227,6 +229,9 @@ def extend(
         the number of reads, and for workers this machine's memory divided by them.
     dashboard : bool
         Whether a cluster that this starts serves Dask's dashboard.
+    performance_report : path-like, optional
+        File to write Dask's performance report to (HTML): what each worker did, and when. Only with
+        a client or workers.
     partition_bytes : int
         Packed bytes that a partition aims at; does not change the result.
     force : bool
@@ -322,6 +327,8 @@ def extend(
     chosen = GpuChoice([])
     if client is None:
         chosen = _choose_gpus(asked, inputs, cluster=bool(count), wanted=wanted)
+    if performance_report is not None:
+        _check_performance_report(performance_report, client is not None or count > 0)
     progress = progress or Progress()
     folder = RunFolder.prepare(
         output,
@@ -379,9 +386,13 @@ def extend(
                     raise
                 threads = None  # the workers know theirs
                 if dashboard:
-                    progress.note(dashboard_hint(client))
+                    progress.note(dashboard_hint(client, own=True))
             elif chosen.why_none:
                 say(no_gpus_hint(chosen.why_none))
+        if performance_report is not None and client is None:
+            progress.note("no performance report: nothing is left for workers to do")
+        elif performance_report is not None and client is not None:
+            stack.enter_context(_performance_report(client, performance_report, progress))
         pools = _Pools(
             client,
             threads,
@@ -894,6 +905,39 @@ def _choose_gpus(
     return replace(chosen, gpus=chosen.gpus[:1])  # more take longer to start than they save
 
 
+def _check_performance_report(path: PathLike, on_cluster: bool) -> None:
+    """Raise ParameterError unless a performance report can be made and written."""
+    if not on_cluster:
+        raise ParameterError(
+            "a performance report tells what workers did, and this run has none; give --workers 1 "
+            "or more, or join a cluster with --scheduler"
+        )
+    folder = Path(path).absolute().parent
+    if not folder.is_dir() or Path(path).is_dir():
+        raise ParameterError(
+            f"{os.fspath(path)}: no performance report can be written there; give a file in a "
+            "folder that exists"
+        )
+
+
+@contextmanager
+def _performance_report(client: Client, path: PathLike, progress: Progress) -> Iterator[None]:
+    """Let Dask write its performance report at the end; without it a run is as good."""
+    from distributed import performance_report
+
+    with client.as_current():
+        # inline: a browser may have no way to the internet
+        report = performance_report(filename=os.fspath(path), mode="inline")
+        report.__enter__()
+        try:
+            yield
+        finally:
+            try:
+                report.__exit__(None, None, None)
+            except Exception as error:  # the scheduler is gone, for instance
+                _warn(progress, f"{os.fspath(path)}: Dask's performance report failed ({error})")
+
+
 # -- errors and log --------------------------------------------------------------------------------
 
 
@@ -1348,7 +1392,10 @@ class _Stages:
             nonlocal reused
             is_there = False
             batches = iter_batches(library, counts=counts, phred_offset=self.options.phred)
+            size = _total_size(library.paths)
             for number, batch in enumerate(batches):
+                if size and batch.position:
+                    self.progress.expect(round(counts.reads * size / batch.position))
                 if number % BATCHES_PER_RUN == 0:
                     runs.append(folder / f"{len(runs):07d}.run")
                     is_there = runs[-1].is_file()
@@ -1656,6 +1703,13 @@ class _Stages:
             self.progress.advance(result["contigs"])
             if self.client is not None:
                 self.worker_peak = max(self.worker_peak, result["peak_rss"])
+                tell({name: result[name] for name in ("pool", "contigs", "kmers")})
+
+        def tell(about: dict[str, Any]) -> None:
+            """Tell the scheduler, for its dashboard."""
+            waiting = {str(of_bin): count for of_bin, count in source.waiting().items()}
+            if self.client is not None:
+                self.client.log_event(TOPIC, {**about, "waiting": waiting})
 
         def failed(worker: str | Mapping[str, Any], error: EngineError) -> None:
             warning = f"{self.pools.name_gpu(worker)} failed: {error}; the run goes on without it"
@@ -1673,6 +1727,7 @@ class _Stages:
             from dlasm.cluster import span
 
             members = partial(self.pools.members, self.client)
+            tell({"begin": str(self.folder.path)})
             with span("extend"):
                 run_tasks(self.client, source, members, done, failed)
         return {
@@ -1800,6 +1855,13 @@ class _Stages:
             "versions": self.versions.result(),
         }
         write_json(self.folder.path / "summary.json", summary)
+
+
+def _total_size(paths: Iterable[str]) -> int:
+    """Bytes of some files together, 0 if one is a pipe."""
+    if not all(os.path.isfile(path) for path in paths):
+        return 0
+    return sum(os.path.getsize(path) for path in paths)
 
 
 def _missing_partitions(job: Job) -> list[int]:

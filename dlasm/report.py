@@ -20,6 +20,7 @@ from dlasm.arrays import SIDES
 from dlasm.atomic import sync_file, sync_folder, whole_file
 from dlasm.background import one_ahead
 from dlasm.params import LOW_K, OUTCOMES
+from dlasm.progress import Progress
 from dlasm.store import Block, Results
 
 if TYPE_CHECKING:
@@ -29,28 +30,6 @@ __all__ = ["TABLES", "Progress", "extensions_frame", "figures", "n50", "write_fi
 
 Ragged = tuple[np.ndarray, np.ndarray]
 """Text of many rows: uint8 values one after another, and int64 lengths of the rows."""
-
-
-class Progress:
-    """What a run tells while it goes on; this one keeps quiet but for warnings."""
-
-    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
-        """Say that a stage begins, with so many things to do if that is known."""
-
-    def advance(self, count: int) -> None:
-        """Say that so many things of the stage are done."""
-
-    def note(self, text: str) -> None:
-        """Say something that is good to know."""
-
-    def warn(self, text: str) -> None:
-        """Say something that the user must know."""
-        import warnings
-
-        warnings.warn(text, stacklevel=2)
-
-    def close(self) -> None:
-        """Say that the run has ended, well or not."""
 
 
 def _fasta(block: Block, threads: int) -> np.ndarray:

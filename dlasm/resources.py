@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlasm.errors import ParameterError, ResourceError
-from dlasm.partition import PARTITION_BYTES
+from dlasm.params import PARTITION_BYTES
 
 __all__ = ["MemoryPlan", "Space", "check_space", "expected_space", "parse_size", "plan_memory"]
 

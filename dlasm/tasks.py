@@ -210,9 +210,11 @@ def extend_task(
     Returns
     -------
     dict
-        ``partition``, ``pool``, ``contigs``, ``started`` (seconds since the epoch), ``seconds``,
-        ``peak_rss`` (bytes).
+        ``partition``, ``pool``, ``contigs``, ``kmers`` (those of the candidate reads, at the start
+        k), ``started`` (seconds since the epoch), ``seconds``, ``peak_rss`` (bytes).
     """
+    import numpy as np
+
     from dlasm.engines.choose import extend_partition, new_buffer
     from dlasm.pack import pack_partition
     from dlasm.params import WalkParams
@@ -251,6 +253,7 @@ def extend_task(
         "pool": engine,
         "contigs": len(contig),
         "started": started,
+        "kmers": int(np.maximum(packed.length.astype(np.int64) - job.k + 1, 0).sum()),
         "seconds": time.perf_counter() - begin,
         "peak_rss": peak_rss(),
     }

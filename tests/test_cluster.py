@@ -304,7 +304,7 @@ def test_dashboard_takes_a_free_port(capsys):
         ):
             patched.setattr("dlasm.cluster.DASHBOARD_PORT", port)
             with local_cluster(1, 1) as client:
-                hint = dashboard_hint(client)
+                hint = dashboard_hint(client, own=True)
     assert f":{port}/" not in hint
     assert "ssh -L" in hint
     assert hint in capsys.readouterr().out

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -32,11 +33,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import Read, read_dump, reverse_complement
 
+import dlasm.doctor as doctor
 from dlasm.engines import cpu, gpu
 from dlasm.engines.batches import TableKernels
 from dlasm.engines.cpu import Extensions
 from dlasm.engines.device import Device, device_errors
 from dlasm.errors import EngineError
+from dlasm.gpus import find_gpus
 from dlasm.kernels import launch_fast
 from dlasm.pack import PackedPartition
 from dlasm.params import K_MAX, K_MIN, WalkParams
@@ -331,6 +334,7 @@ import cupy
 import numpy as np
 from adversarial import random_case
 from ends import pack_cases
+import dlasm.doctor as doctor
 from dlasm.engines import cpu, gpu
 from dlasm.errors import EngineError
 from dlasm.params import WalkParams
@@ -483,6 +487,19 @@ with device.activated():
         compiled.append({path: path.stat().st_mtime_ns for path in kernel_cache.rglob("*")})
     assert compiled[0]
     assert compiled[1] == compiled[0]
+
+
+def test_the_doctor_compiles_and_runs_a_kernel(tmp_path: Path) -> None:
+    gpus, why = find_gpus()
+    assert not why
+    answer = doctor._ask_gpu(gpus[0], str(tmp_path))
+    assert answer.get("seconds", 0) > 0, answer
+    assert list(tmp_path.iterdir())  # nothing was taken from the cache of the user
+    found = {each.name: each for each in doctor.diagnose(tmp_path).findings}
+    said = found[f"GPU {gpus[0].index}"].found
+    assert gpus[0].name in said
+    assert " GB free" in said or find_spec("pynvml") is None
+    assert found[f"kernels on GPU {gpus[0].index}"].state == "ok"
 
 
 def test_no_such_device() -> None:

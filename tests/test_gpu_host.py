@@ -32,8 +32,7 @@ from dlasm.errors import EngineError, ParameterError
 from dlasm.kernels import launch_fast, launch_tables
 from dlasm.kernels.loader import MODULES, module_source
 from dlasm.pack import PackedPartition
-from dlasm.params import OUTCOMES, WalkParams
-from dlasm.partition import PARTITION_BYTES
+from dlasm.params import OUTCOMES, PARTITION_BYTES, WalkParams
 
 K = 33
 PARAMS = WalkParams(K, 100)

@@ -54,7 +54,7 @@ __all__ = [
 
 BATCH_BYTES = 16 << 20
 """Input of a batch, bytes: enough to fill a device, small enough that a partition
-(:data:`dlasm.partition.PARTITION_BYTES`) has several, whose copies and kernels overlap."""
+(:data:`dlasm.params.PARTITION_BYTES`) has several, whose copies and kernels overlap."""
 
 MEMORY_SHARE = 0.8
 """Part of the free device memory that batches may take; the rest is for walks and other users."""

@@ -148,6 +148,9 @@ class ReadBatch:
         reads.
     paired : bool
         Whether rows ``2i`` and ``2i + 1`` are mates.
+    position : int
+        Bytes of the files of the library, compressed as they are, that were read until then; 0 if
+        that is not known.
     """
 
     text: np.ndarray
@@ -159,6 +162,7 @@ class ReadBatch:
     mate_suffix_length: np.ndarray
     first: int
     paired: bool
+    position: int = 0
 
     def __len__(self) -> int:
         return len(self.length)
@@ -185,6 +189,7 @@ class _Take:
     used: int
     rows: list[np.ndarray]
     counts: dict[str, int]
+    position: int  # in the file
 
 
 class _ReadFile:
@@ -261,7 +266,8 @@ class _ReadFile:
             filled += self._read(buffer[filled : filled + self._piece_bytes])
         self._rest = buffer[used:filled].copy()
         self.capacity = max(self.capacity, filled + filled // 8 + self._piece_bytes)
-        return _Take(buffer, used, [values[:row] for values in rows], self.parser.take_counts())
+        rows = [values[:row] for values in rows]
+        return _Take(buffer, used, rows, self.parser.take_counts(), self._stream.position())
 
     def _read(self, buffer: np.ndarray) -> int:
         """Fill the start of ``buffer`` with text; 0 bytes at the end or before a fault."""
@@ -418,6 +424,7 @@ def _batch(files: list[_ReadFile], library: Library, taken: list[_Take], first: 
         mate_suffix_length=np.zeros(len(length), dtype=np.int32),
         first=first,
         paired=library.paired,
+        position=sum(take.position for take in taken),
     )
     if library.kind == "interleaved" and len(batch) % 2:
         raise ReadsError(

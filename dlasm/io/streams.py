@@ -143,6 +143,10 @@ class TextStream:
         except Exception as problem:
             raise DamagedStreamError(_what_is_wrong(problem)) from problem
 
+    def position(self) -> int:
+        """Return how many bytes of the file, compressed as it is, were taken; 0 of a pipe."""
+        return self._file.tell() if self._file.seekable() else 0
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
