@@ -127,7 +127,7 @@ class _Facts:
         Contigs by depth, in steps of equal ratio from :data:`LEAST_DEPTH`.
     median_depth : float
         Fold, of contigs whose depth is known; NaN if none is.
-    support : numpy.ndarray or None
+    support : numpy.ndarray
         Appended bases by distance from the contig (rows) and fragments that hold them (columns).
     longest : list of tuple
         Name, side and figures of the longest extensions.
@@ -144,7 +144,7 @@ class _Facts:
     by_reads: dict[int, _Class]
     depth: np.ndarray
     median_depth: float
-    support: np.ndarray | None
+    support: np.ndarray
     longest: list[tuple[Any, ...]]
     joins: Counter[tuple[str, str]] | None
     name: str = ""
@@ -220,10 +220,8 @@ def _by_depth(depth: np.ndarray) -> np.ndarray:
     return np.bincount(np.clip(at, 0, steps - 1).astype(np.int64), minlength=steps)
 
 
-def _support(results: Results, walks: np.ndarray) -> np.ndarray | None:
+def _support(results: Results, walks: np.ndarray) -> np.ndarray:
     """Count appended bases by distance from the contig and by fragments that hold them."""
-    if not results.has("results", "support"):
-        return None
     array = results.array("results", "support")
     offsets = results.walk_offsets
     longest = int(walks.max(initial=1))
@@ -801,10 +799,7 @@ def _outcomes(runs: Sequence[_Facts]) -> str:
 
 def _supports(runs: Sequence[_Facts]) -> str:
     """Support along the appended bases."""
-    shown = [(n, run) for n, run in enumerate(runs) if run.support is not None]
-    if not shown:
-        return ""
-    longest = max(len(run.gains) - 1 for _, run in shown)
+    longest = max(len(run.gains) - 1 for run in runs)
     if not longest:
         return ""
     figure = _Figure(
@@ -817,9 +812,8 @@ def _supports(runs: Sequence[_Facts]) -> str:
     )
     rows: list[Sequence[Any]] = []
     findings = []
-    for number, run in shown:
+    for number, run in enumerate(runs):
         support = run.support
-        assert support is not None
         width = _step_of(len(run.gains) - 1, SUPPORT_STEPS)
         whole = support.sum()
         values = np.arange(256)
@@ -833,7 +827,7 @@ def _supports(runs: Sequence[_Facts]) -> str:
         means = (support @ values)[used] / support[used].sum(axis=1)
         low, high = (np.array([_quantile(support[i], part) for i in used]) for part in (0.25, 0.75))
         at = (used + 0.5) * width
-        if len(shown) == 1:
+        if len(runs) == 1:
             figure.band(number, at, low, high)
         figure.line(number, at, means)
         rows += [
@@ -853,7 +847,7 @@ def _supports(runs: Sequence[_Facts]) -> str:
         heading,
         figure.svg(),
         _legend([run.name for run in runs]),
-        _paragraph("Line: mean. Band: the middle half of the bases.") if len(shown) == 1 else "",
+        _paragraph("Line: mean. Band: the middle half of the bases.") if len(runs) == 1 else "",
         _numbers(_table(["distance", *more, "bases", "mean", "middle half"], rows)),
     )
 

@@ -352,10 +352,6 @@ class Results:
     def __len__(self) -> int:
         return int(self._contigs["depth"].shape[0])
 
-    def has(self, group: str, name: str) -> bool:
-        """Whether the store holds array ``name`` of ``contigs`` or ``results``."""
-        return name in {"contigs": self._contigs, "results": self._results}[group]
-
     def array(self, group: str, name: str) -> Any:
         """Return the Zarr array ``name`` of ``contigs`` or ``results``, without reading it."""
         return {"contigs": self._contigs, "results": self._results}[group][name]

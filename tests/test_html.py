@@ -66,11 +66,12 @@ def make_run(
                 gains > 0, OUTCOMES.index("dead_end"), OUTCOMES.index("no_reads")
             ).astype(np.uint8),
             "candidates": candidates.astype(np.int64),
+            "cut": np.zeros(len(gains), dtype=np.int32),
             "bin": np.where(busier >= 10, 3, np.where(busier > 0, 2, 1)).astype(np.uint8),
         },
     }
-    if support is not None:
-        arrays["results"]["support"] = np.asarray(support, dtype=np.uint8)
+    support = np.ones(gains.sum()) if support is None else support
+    arrays["results"]["support"] = np.asarray(support, dtype=np.uint8)
     folder.mkdir(parents=True)
     root = zarr.create_group(
         folder / "results.zarr", zarr_format=3, attributes={"dlasm_format": FORMAT}
