@@ -4,9 +4,13 @@
 // 32 bases that a read and a contig have in common give at least one common minimizer.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -15,6 +19,36 @@
 #include "dlasm/kernels/parallel.hpp"
 
 namespace dlasm {
+
+// Memory in large pages, where the system has them: what is read here and there would otherwise
+// miss the table of pages as often as the cache.
+template <class T>
+struct HugeAllocator {
+  using value_type = T;
+  HugeAllocator() = default;
+  template <class U>
+  HugeAllocator(const HugeAllocator<U>&) {}
+  T* allocate(std::size_t n) {
+    const std::size_t page = 2 << 20, size = (n * sizeof(T) + page - 1) / page * page;
+    if (size < 2 * page) return static_cast<T*>(::operator new(n * sizeof(T)));
+    void* memory = std::aligned_alloc(page, size);
+    if (!memory) throw std::bad_alloc();
+    madvise(memory, size, MADV_HUGEPAGE);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t n) {
+    const std::size_t page = 2 << 20;
+    if ((n * sizeof(T) + page - 1) / page < 2) {
+      ::operator delete(memory);
+    } else {
+      std::free(memory);
+    }
+  }
+  bool operator==(const HugeAllocator&) const { return true; }
+  bool operator!=(const HugeAllocator&) const { return false; }
+};
+template <class T>
+using HugeVector = std::vector<T, HugeAllocator<T>>;
 
 constexpr int kSeed = 19;  // k of the minimizers; odd, so no k-mer is its own reverse complement
 constexpr int kSpan = 14;  // k-mers that a minimizer is the least of
@@ -252,10 +286,10 @@ class ContigIndex {
   int bucket_bits_ = 1;
   std::vector<ContigRow> row_;  // and one more, where the last ends
   std::vector<Gap> gap_;
-  std::vector<u64> word_;  // one word before the first contig, two after the last
-  std::vector<u64> entry_;
-  std::vector<u64> bucket_;  // where the entries of each bucket begin, and where the last ends
-  std::vector<u32> block_;   // the contig that the first base of a block is in
+  HugeVector<u64> word_;  // one word before the first contig, two after the last
+  HugeVector<u64> entry_;
+  HugeVector<u64> bucket_;  // where the entries of each bucket begin, and where the last ends
+  std::vector<u32> block_;  // the contig that the first base of a block is in
 };
 
 inline ContigIndex::ContigIndex(const u8* bases, const std::int64_t* offsets, i64 contigs,
@@ -321,13 +355,18 @@ inline void ContigIndex::add_seeds(int threads) {
   bucket_.assign((1ull << bucket_bits_) + 2, 0);
   u64* const count = bucket_.data() + 2;  // becomes the next free entry, then the end
 
+  // A word of marks at a time: counting is atomic, so that only what is in the cache is quick.
   auto each_mark = [&](i64 begin, i64 end, auto visit) {
+    i64 place[64];
+    SeedKey key[64];
     for (i64 w = begin / 64; w < (end + 63) / 64; ++w) {
-      for (u64 m = marks[w]; m; m &= m - 1) {
-        const i64 place = 64 * w + __builtin_ctzll(m);
-        const SeedKey key = seed_key(bases_at(word_.data(), place));
-        visit(place, key);
+      int n = 0;
+      for (u64 m = marks[w]; m; m &= m - 1, ++n) {
+        place[n] = 64 * w + __builtin_ctzll(m);
+        key[n] = seed_key(bases_at(word_.data(), place[n]));
+        __builtin_prefetch(&count[bucket_of(key[n].hash)], 1);
       }
+      for (int i = 0; i < n; ++i) visit(place[i], key[i]);
     }
   };
   std::vector<MinimizerScratch> scratch(std::max(1, threads));
