@@ -116,6 +116,41 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
         "outcome": ArraySpec(("ends",), "uint8", "", "why the walk stopped or there is none"),
         "cut": ArraySpec(("ends",), "int32", "bases", "cut from the walk for want of support"),
     },
+    "joins": {
+        "end_a": ArraySpec(("overlaps",), "int64", "", "2 * contig + side; at most end_b"),
+        "end_b": ArraySpec(("overlaps",), "int64", "", "the end that it overlaps"),
+        "overlap": ArraySpec(("overlaps",), "int64", "bases", "length of the overlap"),
+        "gap": ArraySpec(
+            ("overlaps",), "int64", "bases", "between the contigs as they were; negative: overlap"
+        ),
+        "depth_a": ArraySpec(("overlaps",), "float64", "fold", "read coverage of its contig"),
+        "depth_b": ArraySpec(("overlaps",), "float64", "fold", "read coverage of its contig"),
+        "links": ArraySpec(("overlaps",), "int64", "pairs", "with a read near each; -1 unknown"),
+        "pairs": ArraySpec(("overlaps",), "int64", "pairs", "across the junction; -1 unknown"),
+        "insert_shift": ArraySpec(
+            ("overlaps",), "float64", "standard errors", "of the inserts of these; NaN without any"
+        ),
+        "reads": ArraySpec(
+            ("overlaps",), "int64", "fragments", "with a read across the junction; -1 unknown"
+        ),
+        "least_reads": ArraySpec(
+            ("overlaps",), "int64", "fragments", "that hold the rarest appended 51-mer; -1 none"
+        ),
+        "agree_a": ArraySpec(("overlaps",), "int64", "reads", "go on as the junction does; -1"),
+        "agree_b": ArraySpec(("overlaps",), "int64", "reads", "go on as the junction does; -1"),
+        "against_a": ArraySpec(("overlaps",), "int64", "reads", "go on otherwise; -1 unknown"),
+        "against_b": ArraySpec(("overlaps",), "int64", "reads", "go on otherwise; -1 unknown"),
+        "rivals_a": ArraySpec(
+            ("overlaps",), "int64", "ends", "others that overlapped it before extension; -1"
+        ),
+        "rivals_b": ArraySpec(
+            ("overlaps",), "int64", "ends", "others that overlapped it before extension; -1"
+        ),
+        "rival_links_a": ArraySpec(("overlaps",), "int64", "pairs", "most links of a rival; -1"),
+        "rival_links_b": ArraySpec(("overlaps",), "int64", "pairs", "most links of a rival; -1"),
+        "verdict": ArraySpec(("overlaps",), "uint8", "", "refused, joined or circular"),
+        "reason": ArraySpec(("overlaps",), "uint8", "", "why it is refused; 0 if it is not"),
+    },
 }
 """Array specifications by group, then by name."""
 

@@ -332,6 +332,17 @@ _shown = _under("What is shown")
     default=defaults.BIN_LIMIT,
     help="Candidate reads from which a contig is in bin 3, for GPUs first.",
 )
+@_assembly(
+    "--join",
+    type=click.Choice(defaults.JOIN_MODES),
+    show_default="off",
+    help="Join extended contigs whose ends overlap; careful asks for more evidence than full.",
+)
+@_assembly(
+    "--join-ambiguous",
+    is_flag=True,
+    help="With --join, join an end that overlaps several to a clear winner by pairs.",
+)
 @_machine(
     "--threads",
     type=click.IntRange(1),
@@ -816,6 +827,15 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
         f"{parameters['min_support']}: {cut['ends']:,} ends cut by {cut['bases']:,} bases; "
         f"flagged: {flags['repeat']:,} repeat, {flags['low_k']:,} low k"
     )
+    if "joins" in summary:
+        refused = summary["joins"]["refused"]
+        console.print(
+            f"{summary['joins']['overlaps']:,} overlaps of ends, refused: "
+            + (
+                ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in refused.items())
+                or "none"
+            )
+        )
     for library in summary["libraries"]:
         if "insert" in library and _insert_is_used(library):
             insert = library["insert"]
@@ -833,7 +853,9 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
         for stage in stages.values()
     )
     console.print(f"{summary['seconds']:.1f} s, at most {peak / 1e6:,.0f} MB in a process")
-    names = ("extended.fasta", "extensions.tsv", "summary.json", "results.zarr", "report.html")
+    names = ["extended.fasta", "extensions.tsv", "summary.json", "results.zarr", "report.html"]
+    if "joins" in summary:
+        names[:0] = ["joined.fasta", "joins.tsv", "joined.agp", "graph.gfa"]
     there = [name for name in names if (path / name).exists()]
     console.print(f"written: {', '.join([str(path / there[0]), *there[1:]])}")
     if missing := [name for name in names if name not in there]:

@@ -15,6 +15,7 @@ __all__ = [
     "DUMP_WALK_LIMIT",
     "FASTA_QUALITY",
     "HIGH_QUALITY",
+    "JOIN_MODES",
     "KERNELS",
     "K_MAX",
     "K_MIN",
@@ -30,6 +31,8 @@ __all__ = [
     "PARTITION_BYTES",
     "PHRED_OFFSET",
     "PRESETS",
+    "REASONS",
+    "VERDICTS",
     "Preset",
     "WalkParams",
     "walk_limit_from_insert",
@@ -109,6 +112,29 @@ OUTCOMES = (
 
 PARTITION_BYTES = 32 << 20
 """Packed bytes that a partition aims at: much longer work than a task's overhead."""
+
+JOIN_MODES = ("careful", "full")
+"""How much must speak for a join of two contigs."""
+
+VERDICTS = ("refused", "joined", "circular")
+"""Names of the codes in array ``verdict`` of joins."""
+
+REASONS = (
+    "",
+    "itself",  # the end overlaps itself
+    "crowded",  # an end overlaps too many others
+    "not_extended",  # no base was appended to either
+    "ambiguous",  # an end has other partners, or this one at several lengths
+    "insert",
+    "kmers",
+    "contradicted",
+    "few_pairs",
+    "rival",
+    "short",
+    "repeat",
+)
+"""Names of the codes in array ``reason`` of joins; :func:`dlasm.joins.decide` explains the later
+ones."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 The stages are: contigs (read once and laid out for the tasks), candidates (which reads belong to
 which contig end; one task per batch of reads), plan (bins and partitions), extend (one task per
-partition), results (the store in input order) and report. Each leaves whole files in the run's
-folder and a record in ``run.json``; a resumed run skips the stages that are recorded, and within
-``candidates`` and ``extend`` the tasks whose output is there. A small run does all of it in this
-process, with native threads inside; with a Dask client the tasks go to its workers.
+partition), results (the store in input order), join (which ends overlap, and which of them to
+join, if that is asked for) and report. Each leaves whole files in the run's folder and a record in
+``run.json``; a resumed run skips the stages that are recorded, and within ``candidates`` and
+``extend`` the tasks whose output is there. A small run does all of it in this process, with native
+threads inside; with a Dask client the tasks go to its workers.
 """
 
 from __future__ import annotations
@@ -74,7 +75,14 @@ from dlasm.report import (
 from dlasm.resources import MemoryPlan, check_space, parse_size, plan_memory
 from dlasm.runs import write_run_file
 from dlasm.state import RunFolder, identify_input, read_state
-from dlasm.store import begin_store, finalise, has_partition, open_results, read_about
+from dlasm.store import (
+    begin_store,
+    finalise,
+    has_partition,
+    open_results,
+    read_about,
+    write_joins,
+)
 from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
 from dlasm.work import (
     Job,
@@ -95,6 +103,8 @@ if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
+    from dlasm.joins import Extended as JoinContigs
+    from dlasm.joins import Names
     from dlasm.mapping import Aligner, EndsMapper
     from dlasm.recruit import BatchFacts, BatchResult, LibrarySummary
     from dlasm.store import Results
@@ -149,6 +159,8 @@ def extend(
     phred: int = defaults.PHRED_OFFSET,
     max_reads: int = defaults.MAX_READS,
     bin_limit: int = defaults.BIN_LIMIT,
+    join: str | None = None,
+    join_ambiguous: bool = False,
     client: Client | None = None,
     workers: int | str = "auto",
     threads: int | None = None,
@@ -208,6 +220,12 @@ def extend(
         Candidate reads used per end.
     bin_limit : int
         Candidate reads from which a contig is in bin 3.
+    join : str, optional
+        Whether extended contigs are joined where their ends overlap: ``"careful"`` asks for more
+        evidence than ``"full"``. Not by default.
+    join_ambiguous : bool
+        With ``join``, whether an end that overlaps several is joined to the one that most pairs of
+        reads speak for, if those are at least two and twice as many as for any other.
     client : distributed.Client, optional
         Of the cluster to use, as :func:`dlasm.local_cluster` gives it.
     workers : int or "auto"
@@ -285,6 +303,8 @@ def extend(
         phred=phred,
         max_reads=max_reads,
         bin_limit=bin_limit,
+        join=join,
+        join_ambiguous=join_ambiguous,
     )
     partition_bytes = _whole("partition bytes", partition_bytes)
     threads = None if threads is None else _whole("threads", threads)
@@ -435,7 +455,8 @@ class Run:
     ----------
     path : Path
         The folder, with ``extended.fasta``, ``extensions.tsv``, ``summary.json``,
-        ``results.zarr`` and ``report.html``.
+        ``results.zarr``, ``report.html`` and, if contigs were joined, ``joined.fasta``,
+        ``joins.tsv``, ``joined.agp`` and ``graph.gfa``.
 
     Raises
     ------
@@ -473,6 +494,28 @@ class Run:
         less certain: ``repeat``, ``low_k``, both or ``.``).
         """
         return extensions_frame(self.results)
+
+    def joins(self) -> pd.DataFrame:
+        """Return a pandas DataFrame with a row per overlap of two extended ends.
+
+        Columns as ``joins.tsv`` has them: ``contig_a``, ``side_a``, ``contig_b``, ``side_b``, then
+        those of group ``joins`` of :mod:`dlasm.arrays` (missing where a count is not known).
+
+        Raises
+        ------
+        StoreError
+            If contigs were not to be joined in this run.
+        """
+        from dlasm.joins import Names, joins_frame
+
+        joins = self.results.joins()
+        if joins is None:
+            raise StoreError(f"{self.path}: contigs were not joined in this run; extend with join")
+        names = (
+            np.asarray(self.results.array("contigs", name)[:])
+            for name in ("name_values", "name_offsets")
+        )
+        return joins_frame(joins, Names(*names))
 
     def contigs(self, *, sequences: bool = True) -> pd.DataFrame:
         """Return a pandas DataFrame with a row per contig, in input order.
@@ -583,6 +626,17 @@ class Run:
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the rows of a small table of a summary: what, before, after."""
     before, after = summary["contigs"], summary["extended"]
+    joins = summary.get("joins")
+    joined = (
+        [
+            ("joins", f"{joins['candidates']:,} candidates", f"{joins['joined']:,} made"),
+            ("contigs after joins", f"{before['count']:,}", f"{joins['contigs']:,}"),
+            ("N50 after joins", f"{before['n50']:,}", f"{joins['n50']:,}"),
+            ("circles", "", f"{joins['circles']:,}"),
+        ]
+        if joins
+        else []
+    )
     gained = after["appended_bases"]
     share = 100 * gained / before["bases"] if before["bases"] else 0.0
     return [
@@ -592,6 +646,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("N50 of the size before", f"{before['n50']:,}", f"{after['n50_of_input_size']:,}"),
         ("longest", f"{before['longest']:,}", f"{after['longest']:,}"),
         ("contig ends", f"{2 * before['count']:,}", f"{after['ends']:,} extended"),
+        *joined,
     ]
 
 
@@ -617,6 +672,8 @@ class _Options:
     phred: int
     max_reads: int
     bin_limit: int
+    join: str | None
+    join_ambiguous: bool
 
     @classmethod
     def check(
@@ -639,6 +696,8 @@ class _Options:
         phred: int,
         max_reads: int,
         bin_limit: int,
+        join: str | None,
+        join_ambiguous: bool,
     ) -> _Options:
         """Check what was given to :func:`extend`."""
         libraries = _libraries(reads, interleaved, single)
@@ -694,6 +753,14 @@ class _Options:
             raise ParameterError(f"walk limit is {walk_limit}; it must be at least 1 base")
         if not 0 <= phred <= 93:
             raise ParameterError(f"phred offset is {phred}; it is 33, or 64 in old Illumina files")
+        if join is not None and join not in defaults.JOIN_MODES:
+            raise ParameterError(
+                f"join is {join!r}; there are {', '.join(map(repr, defaults.JOIN_MODES))}, and None"
+            )
+        if join_ambiguous and join is None:
+            raise ParameterError(
+                "ambiguous overlaps are taken only where contigs are joined (join)"
+            )
         if bin_limit < 1:
             raise ParameterError(f"bin limit is {bin_limit}; it must be at least 1 read")
         insert = None if insert is None else parse_insert(insert)
@@ -721,6 +788,8 @@ class _Options:
             phred=phred,
             max_reads=max_reads,
             bin_limit=bin_limit,
+            join=join,
+            join_ambiguous=bool(join_ambiguous),
         )
 
     def result_options(self) -> dict[str, Any]:
@@ -735,6 +804,8 @@ class _Options:
             "max_reads": self.max_reads,
             "bin_limit": self.bin_limit,
             "mapper": self.mapper,
+            "join": self.join,
+            "join_ambiguous": self.join_ambiguous if self.join else None,
             "libraries": [library.kind for library in self.libraries],
         }
 
@@ -838,9 +909,19 @@ def _write_missing(path: Path) -> list[str]:
                 f"{path / name}: is missing although this run is finished, and cannot be made from "
                 "what is left of it; start again with --force"
             )
+    results = open_results(path / "results.zarr")
     missing = [name for name in TABLES if not (path / name).is_file()]
     if missing:
-        write_files(path, open_results(path / "results.zarr"), missing)
+        write_files(path, results, missing)
+    joins = results.joins()
+    if joins is not None:
+        from dlasm.joins import FILES, write_joined
+
+        unjoined = [name for name in FILES if not (path / name).is_file()]
+        if unjoined:
+            contigs, names = _extended(results)
+            write_joined(path, contigs, joins, names, unjoined)
+            missing += unjoined
     return missing
 
 
@@ -857,6 +938,21 @@ def _write_page(path: Path, progress: Progress) -> None:
             f"{path / 'report.html'}: could not be written ({error}); the run is whole without "
             f"it, and dlasm report {path} tries again",
         )
+
+
+def _extended(results: Results) -> tuple[JoinContigs, Names]:
+    """Read extended contigs and their ids into memory."""
+    from dlasm.joins import Extended, Names
+
+    arrays = {
+        name: np.asarray(results.array("contigs", name)[:])
+        for name in ("bases", "name_values", "name_offsets", "depth")
+    }
+    walks = np.asarray(results.array("results", "walk_values")[:])
+    contigs = Extended(
+        arrays["bases"], results.offsets, walks, results.walk_offsets, arrays["depth"]
+    )
+    return contigs, Names(arrays["name_values"], arrays["name_offsets"])
 
 
 def _refuse_inputs_in(output: PathLike, inputs: Iterable[Mapping[str, Any]]) -> None:
@@ -1179,6 +1275,8 @@ class _Stages:
             self._await_gpus()
             self._stage("extend", self._extend)
             self._stage("results", self._results)
+            if self.options.join is not None:
+                self._stage("join", self._join)
             self._stage("report", self._report)
             self._write_summary()
             _write_page(self.folder.path, self.progress)
@@ -1593,15 +1691,20 @@ class _Stages:
             "warnings": warnings,
         }
 
+    @staticmethod
+    def _aligned_depth(contigs: Contigs, runs: Sequence[Path]) -> np.ndarray:
+        """Compute depth from the aligned bases; float64, shape (contigs,), fold."""
+        bases = np.zeros(len(contigs), dtype=np.int64)
+        for facts in _Facts(runs):
+            bases[facts.aligned_contig] += facts.aligned_bases
+        return bases / np.maximum(contigs.lengths, 1)
+
     def _depth_from(self, contigs: Contigs, runs: Sequence[Path]) -> None:
         """Compute the depth of contigs that came without one from the aligned bases."""
         depth = np.array(contigs.depth)
         unknown = np.isnan(depth)
         if unknown.any():
-            bases = np.zeros(len(contigs), dtype=np.int64)
-            for facts in _Facts(runs):
-                bases[facts.aligned_contig] += facts.aligned_bases
-            depth[unknown] = (bases / np.maximum(contigs.lengths, 1))[unknown]
+            depth[unknown] = self._aligned_depth(contigs, runs)[unknown]
         with whole_file(self.work / "depth.npy") as file:
             np.save(file, depth)
 
@@ -1786,6 +1889,46 @@ class _Stages:
             begun=self.begun.result() if self.begun else None,
         )
 
+    def _extended(self) -> JoinContigs:
+        """Return the extended contigs with the depths that joins compare."""
+        from dlasm.joins import Extended
+
+        job = open_job(self.work)
+        results = open_results(self.folder.path / "results.zarr")
+        depth = job.depth
+        if self.options.candidates is None:
+            # an assembler's own figure is k-mer coverage, and rough where k is near the read length
+            depth = self._aligned_depth(job.contigs, job.runs.paths)
+        return Extended(
+            job.contigs.bases,
+            job.contigs.offsets,
+            np.asarray(results.array("results", "walk_values")[:]),
+            results.walk_offsets,
+            depth,
+        )
+
+    def _join(self) -> None:
+        """Decide which extended contigs are joined."""
+        from dlasm.joins import LibraryInsert, find_joins
+
+        contigs = self._extended()
+        self.progress.stage("join", len(contigs), "contigs")
+        about = self._record("candidates")
+        libraries = []
+        for library, reach in zip(about["libraries"], about["reach"], strict=True):
+            insert = library.get("insert", {"mean": 0.0, "sd": 1.0})  # a dump has no pairs
+            libraries.append(LibraryInsert(insert["mean"], insert["sd"], reach))
+        joins = find_joins(
+            contigs,
+            open_job(self.work).runs,
+            libraries,
+            str(self.options.join),
+            ambiguous=self.options.join_ambiguous,
+            threads=self._native_threads,
+        )
+        write_joins(self.folder.path / "results.zarr", joins)
+        self.progress.advance(len(contigs))
+
     def _attributes(self) -> dict[str, Any]:
         """Return what the store of results says of its making."""
         return {
@@ -1805,7 +1948,20 @@ class _Stages:
             advance=self.progress.advance,
             threads=self._native_threads,
         )
-        return {"figures": counted.result()}
+        about = {"figures": counted.result()}
+        joins = results.joins()
+        if joins is not None:
+            from dlasm.joins import Names, join_figures, write_joined
+
+            contigs = open_contigs(self.work / "contigs")
+            names = Names(contigs.name_values, contigs.name_offsets)
+            extended = replace(self._extended(), depth=open_job(self.work).depth)
+            write_joined(self.folder.path, extended, joins, names)
+            about["figures"]["joins"] = {
+                "mode": self.options.join,
+                **join_figures(extended.lengths, joins, int(contigs.offsets[-1])),
+            }
+        return about
 
     def _record(self, name: str) -> dict[str, Any]:
         """Return what a finished stage left in the state."""

@@ -53,6 +53,10 @@ OWN_FILES = frozenset(
         "summary.json",
         "evaluation.json",
         "report.html",
+        "joins.tsv",
+        "joined.fasta",
+        "joined.agp",
+        "graph.gfa",
     }
 )
 """What dlasm writes in a run folder, beside the lock, the log and the folder of the work."""

@@ -12,6 +12,7 @@ Layout of ``results.zarr``::
 
     contigs/{bases, offsets, name_values, name_offsets, depth}
     results/{contig, bin, candidates, walk_values, walk_offsets, support, k, outcome, cut}
+    joins/{end_a, end_b, overlap, verdict, reason, ...}, if contigs were to be joined
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from zipfile import BadZipFile
 import numpy as np
 
 from dlasm.arrays import GROUPS, SIDES, ArraySpec, validate
-from dlasm.atomic import begin_folder, drop_folder, finish_folder, whole_file
+from dlasm.atomic import begin_folder, drop_folder, finish_folder, whole_file, whole_folder
 from dlasm.errors import StoreError
-from dlasm.params import OUTCOMES
+from dlasm.params import OUTCOMES, REASONS, VERDICTS
 from dlasm.partition import Plan
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "has_partition",
     "open_results",
     "read_about",
+    "write_joins",
     "write_partition",
 ]
 
@@ -68,6 +70,9 @@ BLOCK_CONTIGS = 1 << 16
 
 BLOCK_BASES = 32 << 20
 """Bases after which a block of contigs ends."""
+
+JOINS = "joins"
+"""Name of the group of joins."""
 
 NO_READS = OUTCOMES.index("no_reads")
 
@@ -356,6 +361,19 @@ class Results:
         """Return the Zarr array ``name`` of ``contigs`` or ``results``, without reading it."""
         return {"contigs": self._contigs, "results": self._results}[group][name]
 
+    def joins(self) -> dict[str, np.ndarray] | None:
+        """Return group ``joins``, None if contigs were not to be joined."""
+        import zarr
+
+        path = self.path / JOINS
+        if not path.is_dir():
+            return None
+        try:
+            group: Any = zarr.open_group(path, mode="r", zarr_format=3)
+            return {name: np.asarray(group[name][:]) for name in GROUPS[JOINS]}
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise StoreError(f"{path}: not a whole group of joins ({error})") from error
+
     @cached_property
     def offsets(self) -> np.ndarray:
         """Where each contig begins in bases; int64, shape (contigs + 1,)."""
@@ -434,6 +452,25 @@ def open_results(path: str | os.PathLike[str]) -> Results:
         if isinstance(error, StoreError):
             raise
         raise StoreError(f"{path}: not a whole store of results ({error})") from error
+
+
+def write_joins(path: str | os.PathLike[str], joins: Mapping[str, np.ndarray]) -> None:
+    """Add joins to a store of results; the group appears, or is replaced, as a whole.
+
+    Parameters
+    ----------
+    path : path-like
+        The store.
+    joins : mapping of str to numpy.ndarray
+        Group ``joins`` of :mod:`dlasm.arrays`.
+    """
+    import zarr
+
+    validate(JOINS, joins)
+    with whole_folder(Path(path) / JOINS, sync=True) as folder:
+        group = zarr.create_group(folder, zarr_format=3)
+        for name, spec in GROUPS[JOINS].items():
+            _write_array(group, name, spec, joins[name])
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -530,6 +567,10 @@ def _explanation(name: str, spec: ArraySpec) -> dict[str, Any]:
     explanation: dict[str, Any] = {}
     if name == "outcome":
         explanation["codes"] = list(OUTCOMES)  # code i is the name at place i
+    elif name == "verdict":
+        explanation["codes"] = list(VERDICTS)
+    elif name == "reason":
+        explanation["codes"] = list(REASONS)
     if spec.dims[0].startswith("ends"):
         explanation["ends"] = "end = 2 * contig + side"
         explanation["sides"] = list(SIDES)
