@@ -29,7 +29,7 @@ from dlasm.params import OUTCOMES
 from dlasm.store import Results, open_results
 from dlasm.work import read_json
 
-__all__ = ["write_report"]
+__all__ = ["Counts", "count_results", "write_report"]
 
 LONGEST = 50
 """Extensions in the table of the longest ones."""
@@ -75,7 +75,11 @@ MEANINGS = {
 """What is said of ends with each outcome of :data:`dlasm.params.OUTCOMES`, and what it means."""
 
 
-def write_report(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[str]]) -> None:
+def write_report(
+    path: str | os.PathLike[str],
+    runs: Sequence[str | os.PathLike[str]],
+    counted: Sequence[Counts] | None = None,
+) -> None:
     """Write the report of a finished run, or of several side by side.
 
     Parameters
@@ -84,6 +88,8 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[
         The HTML file; it appears when it is whole.
     runs : sequence of path-like
         Folders of the runs, at least one. If each has another k they are put in that order.
+    counted : sequence of Counts, optional
+        What :func:`count_results` gave for each of them, should it be known already.
 
     Raises
     ------
@@ -92,7 +98,8 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[
     ResourceError
         If the page cannot be written.
     """
-    facts = [_gather(Path(run)) for run in runs]
+    counted = counted or [count_results(run) for run in runs]
+    facts = [_gather(Path(run), counts) for run, counts in zip(runs, counted, strict=True)]
     _name_runs(facts)
     if len({run.k for run in facts}) == len(facts):
         facts.sort(key=lambda run: run.k)
@@ -109,16 +116,12 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[
 # -- what is counted -------------------------------------------------------------------------------
 
 
-@dataclass
-class _Facts:
-    """What the figures show of one run; small, whatever the number of contigs.
+@dataclass(frozen=True)
+class Counts:
+    """What the figures show of a store of results; small, whatever the number of contigs.
 
     Attributes
     ----------
-    folder : Path
-        Of the run.
-    summary, state : dict
-        What ``summary.json`` and ``run.json`` hold.
     gains : numpy.ndarray
         Ends by appended bases, from 0.
     by_reads : dict of int to _Class
@@ -131,6 +134,28 @@ class _Facts:
         Appended bases by distance from the contig (rows) and fragments that hold them (columns).
     longest : list of tuple
         Name, side and figures of the longest extensions.
+    """
+
+    gains: np.ndarray
+    by_reads: dict[int, _Class]
+    depth: np.ndarray
+    median_depth: float
+    support: np.ndarray
+    longest: list[tuple[Any, ...]]
+
+
+@dataclass
+class _Facts:
+    """What the figures show of one run.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the run.
+    summary, state : dict
+        What ``summary.json`` and ``run.json`` hold.
+    counts : Counts
+        Of its results.
     joins : Counter or None
         Overlaps of two ends by verdict and reason.
     name : str
@@ -140,12 +165,7 @@ class _Facts:
     folder: Path
     summary: dict[str, Any]
     state: dict[str, Any]
-    gains: np.ndarray
-    by_reads: dict[int, _Class]
-    depth: np.ndarray
-    median_depth: float
-    support: np.ndarray
-    longest: list[tuple[Any, ...]]
+    counts: Counts
     joins: Counter[tuple[str, str]] | None
     name: str = ""
 
@@ -169,17 +189,14 @@ class _Class:
     quartiles: tuple[int, int, int]
 
 
-def _gather(folder: Path) -> _Facts:
-    """Count what the figures show."""
-    results = open_results(folder / "results.zarr")
+def count_results(folder: str | os.PathLike[str]) -> Counts:
+    """Count what the figures show of the results in the folder of a run."""
+    results = open_results(Path(folder) / "results.zarr")
     walks = np.diff(results.walk_offsets)
     candidates = np.asarray(results.array("results", "candidates")[:])
     depth = np.asarray(results.array("contigs", "depth")[:])
     known = depth[np.isfinite(depth)]
-    return _Facts(
-        folder=folder,
-        summary=read_json(folder / "summary.json"),
-        state=read_json(folder / "run.json"),
+    return Counts(
         gains=np.bincount(walks, minlength=1),
         by_reads=_by_reads(candidates, walks),
         depth=_by_depth(known),
@@ -189,6 +206,16 @@ def _gather(folder: Path) -> _Facts:
         else float("nan"),
         support=_support(results, walks),
         longest=_longest(results, walks, candidates, depth),
+    )
+
+
+def _gather(folder: Path, counts: Counts) -> _Facts:
+    """Put together what the figures show."""
+    return _Facts(
+        folder=folder,
+        summary=read_json(folder / "summary.json"),
+        state=read_json(folder / "run.json"),
+        counts=counts,
         joins=_joins(folder / "joins.tsv"),
     )
 
@@ -704,15 +731,16 @@ def _bins(runs: Sequence[_Facts]) -> str:
 
 def _lengths(runs: Sequence[_Facts]) -> str:
     """How long extensions are."""
-    grown = [int(run.gains[1:].sum()) for run in runs]
+    grown = [int(run.counts.gains[1:].sum()) for run in runs]
     if not any(grown):
         return _section("No end grew", _paragraph("So there are no extension lengths."))
-    most = max(len(run.gains) - 1 for run in runs)
+    most = max(len(run.counts.gains) - 1 for run in runs)
     width = _step_of(most, HISTOGRAM_BARS)
     edges = np.arange(0, most + width, width)
-    counts = [_rebin(run.gains[1:], width, len(edges) - 1) for run in runs]
+    counts = [_rebin(run.counts.gains[1:], width, len(edges) - 1) for run in runs]
     middle = [
-        _quantile(run.gains[1:], 0.5) + 1 if n else 0 for run, n in zip(runs, grown, strict=True)
+        _quantile(run.counts.gains[1:], 0.5) + 1 if n else 0
+        for run, n in zip(runs, grown, strict=True)
     ]
     if len(runs) == 1:
         heading = f"Half of the ends that grew gained {_count(middle[0], 'bases')} or more"
@@ -799,7 +827,7 @@ def _outcomes(runs: Sequence[_Facts]) -> str:
 
 def _supports(runs: Sequence[_Facts]) -> str:
     """Support along the appended bases."""
-    longest = max(len(run.gains) - 1 for run in runs)
+    longest = max(len(run.counts.gains) - 1 for run in runs)
     if not longest:
         return ""
     figure = _Figure(
@@ -813,8 +841,8 @@ def _supports(runs: Sequence[_Facts]) -> str:
     rows: list[Sequence[Any]] = []
     findings = []
     for number, run in enumerate(runs):
-        support = run.support
-        width = _step_of(len(run.gains) - 1, SUPPORT_STEPS)
+        support = run.counts.support
+        width = _step_of(len(run.counts.gains) - 1, SUPPORT_STEPS)
         whole = support.sum()
         values = np.arange(256)
         alone = int(support[:, :2].sum())
@@ -854,7 +882,7 @@ def _supports(runs: Sequence[_Facts]) -> str:
 
 def _reads_and_gain(runs: Sequence[_Facts]) -> str:
     """Candidate reads of an end against bases gained."""
-    classes = sorted({number for run in runs for number in run.by_reads})
+    classes = sorted({number for run in runs for number in run.counts.by_reads})
     if not classes or classes == [0]:
         return _section("No end has candidate reads")
     labels = [_span(1 << (n - 1), (1 << n) - 1) if n else "0" for n in range(classes[-1] + 1)]
@@ -870,7 +898,7 @@ def _reads_and_gain(runs: Sequence[_Facts]) -> str:
     )
     rows: list[Sequence[Any]] = []
     for number, run in enumerate(runs):
-        each = sorted(run.by_reads.items())
+        each = sorted(run.counts.by_reads.items())
         x = [n for n, _ in each]
         if len(runs) == 1:
             figure.band(
@@ -890,7 +918,7 @@ def _reads_and_gain(runs: Sequence[_Facts]) -> str:
         ]
     heading = "Bases gained by candidate reads"
     if len(runs) == 1:
-        number, best = max(runs[0].by_reads.items(), key=lambda item: item[1].mean)
+        number, best = max(runs[0].counts.by_reads.items(), key=lambda item: item[1].mean)
         reads = f"{labels[number]} candidate read{'' if labels[number] == '1' else 's'}"
         heading = f"Ends with {reads} gained most, {best.mean:.0f} bases on average"
     figure.text = heading
@@ -968,7 +996,7 @@ def _inserts(runs: Sequence[_Facts]) -> str:
 
 def _depths(runs: Sequence[_Facts]) -> str:
     """Depth of the contigs."""
-    used = np.flatnonzero(sum(run.depth for run in runs))
+    used = np.flatnonzero(sum(run.counts.depth for run in runs))
     if not len(used):
         return _section("The depth of no contig is known")
     low, high = int(used[0]), int(used[-1]) + 1
@@ -982,7 +1010,9 @@ def _depths(runs: Sequence[_Facts]) -> str:
         ticks = [(float(e), f"{10.0**e:.3g}") for e in edges[:: max(1, (len(edges) - 1) // 4)]]
     heading = "Depth of the contigs"
     if len(runs) == 1:
-        heading = f"Half of the contigs are at least {_depth_text(runs[0].median_depth)} fold deep"
+        heading = (
+            f"Half of the contigs are at least {_depth_text(runs[0].counts.median_depth)} fold deep"
+        )
     figure = _Figure(
         "Contigs by depth",
         heading,
@@ -992,17 +1022,17 @@ def _depths(runs: Sequence[_Facts]) -> str:
         (float(edges[0]), float(edges[-1])),
     )
     for number, run in enumerate(runs):
-        figure.area(number, edges, run.depth[low:high], filled=len(runs) == 1)
+        figure.area(number, edges, run.counts.depth[low:high], filled=len(runs) == 1)
     rows = [
         (
             _Num(f"{10 ** edges[i]:.3g}{DASH}{10 ** edges[i + 1]:.3g}"),
-            *(int(run.depth[low + i]) for run in runs),
+            *(int(run.counts.depth[low + i]) for run in runs),
         )
         for i in range(high - low)
     ]
     names = _heads(runs) if len(runs) > 1 else ["contigs"]
     sources = sorted({str(run.summary["depth_source"]) for run in runs})
-    unknown = sum(run.summary["contigs"]["count"] - int(run.depth.sum()) for run in runs)
+    unknown = sum(run.summary["contigs"]["count"] - int(run.counts.depth.sum()) for run in runs)
     note = f"Where depths come from: {', '.join(sources)}."
     if unknown:
         note += f" The depth of {_count(unknown, 'contigs')} is not known."
@@ -1130,11 +1160,11 @@ def _timeline(run: _Facts, *, with_name: bool) -> str:
 
 def _longest_section(runs: Sequence[_Facts]) -> str:
     """List the longest extensions of a run."""
-    if len(runs) > 1 or not runs[0].longest:
+    if len(runs) > 1 or not runs[0].counts.longest:
         return ""
     rows = [
         (_name(name), side, gain, length, depth, reads, k, outcome)
-        for name, side, gain, length, depth, reads, k, outcome in runs[0].longest
+        for name, side, gain, length, depth, reads, k, outcome in runs[0].counts.longest
     ]
     head = ["contig", "side", "appended", "length before", "depth", "candidates", "k", "outcome"]
     heading = "The longest extension" if len(rows) == 1 else f"The {len(rows)} longest extensions"

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dlasm.alignments import PafPlacer
+    from dlasm.html import Counts
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
     from dlasm.joins import Extended as JoinContigs
@@ -925,12 +926,13 @@ def _write_missing(path: Path) -> list[str]:
     return missing
 
 
-def _write_page(path: Path, progress: Progress) -> None:
+def _write_page(path: Path, progress: Progress, counted: Future[Counts] | None = None) -> None:
     """Write report.html; a run is as good without it."""
     from dlasm.html import write_report
 
     try:
-        write_report(path / "report.html", [path])
+        counts = [counted.result()] if counted else None
+        write_report(path / "report.html", [path], counts)
     except Exception as error:
         log.info("report.html", exc_info=True)
         _warn(
@@ -938,6 +940,13 @@ def _write_page(path: Path, progress: Progress) -> None:
             f"{path / 'report.html'}: could not be written ({error}); the run is whole without "
             f"it, and dlasm report {path} tries again",
         )
+
+
+def _count_results(path: Path) -> Counts:
+    """Count what report.html shows of the results; the page is imported here, in a thread."""
+    from dlasm.html import count_results
+
+    return count_results(path)
 
 
 def _extended(results: Results) -> tuple[JoinContigs, Names]:
@@ -1244,6 +1253,7 @@ class _Stages:
         self.paf_index = self.work / "paf"
         self.placer: Aligner | EndsMapper | PafPlacer | None = None
         self.begun: Future[Path] | None = None  # the store of results
+        self.counted: Future[Counts] | None = None  # for report.html, while files are written
         self.starting: dict[Gpu, Future[Any]] = {}  # GPUs of this process
         # both take a while on a busy machine, and are needed at the end
         self.versions = in_background(_versions)
@@ -1279,7 +1289,7 @@ class _Stages:
                 self._stage("join", self._join)
             self._stage("report", self._report)
             self._write_summary()
-            _write_page(self.folder.path, self.progress)
+            _write_page(self.folder.path, self.progress, self.counted)
             self.folder.finish()
             log.info("finished")
         finally:
@@ -1942,6 +1952,7 @@ class _Stages:
         results = open_results(self.folder.path / "results.zarr")
         self.progress.stage("report", len(results), "contigs")
         counted = in_background(figures, results)
+        self.counted = in_background(_count_results, self.folder.path)
         write_files(
             self.folder.path,
             results,
