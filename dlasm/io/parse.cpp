@@ -233,11 +233,13 @@ bool parse_depth(const u8* begin, const u8* end, double* depth) {
     const char* digits = exponent_at + 1 + (exponent_at[1] == '+');
     std::from_chars(digits, last, exponent);
   }
-  const i64 places = (point - first) + exponent;  // digits of the integer part
+  i64 places = (point - first) + exponent;  // digits of the integer part, without zeros before it
+  const char* c = first;
+  for (; c != exponent_at && (*c == '0' || *c == '.'); ++c) places -= *c == '0';
   if (places <= 15 && value == std::floor(value) && value > 0) {
     double integer = 0;
     i64 i = 0;
-    for (const char* c = first; c != exponent_at && i < places; ++c) {
+    for (; c != exponent_at && i < places; ++c) {
       if (*c == '.') continue;
       integer = 10 * integer + (*c - '0');
       ++i;
