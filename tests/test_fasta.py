@@ -194,13 +194,39 @@ def test_compressed(tmp_path, kind):
         read_contigs(write(tmp_path / "c.fa", damaged))
 
 
-def test_gzip_padded_and_followed_by_garbage(tmp_path):
-    data = gzip.compress(b">a\nACGT\n")
-    contigs = read_contigs(write(tmp_path / "c.fa", data + bytes(1000) + data[:0]))
-    assert as_dict(contigs) == {"a": b"ACGT"}
-    for garbage in (b"garbage and more of it", b"\x1f", b"\x1fand"):
-        with pytest.raises(ContigsError, match=r"c.fa: other data stand .*\(trailing garbage\)"):
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_compressed_file_padded_and_followed_by_garbage(tmp_path, kind):
+    data = COMPRESSORS[kind](b">a\nACGT\n")
+    for padding in (1, 4, 1000):
+        contigs = read_contigs(write(tmp_path / "c.fa", data + bytes(padding)))
+        assert as_dict(contigs) == {"a": b"ACGT"}
+    for garbage in (b"garbage and more of it", b"\x1f", b"\x1fand", b"BZ", b"BZand"):
+        problem = r"c.fa: .*(trailing garbage|truncated)"
+        with pytest.raises(ContigsError, match=problem):
             read_contigs(write(tmp_path / "c.fa", data + garbage))
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_damaged_start_of_a_later_member_does_not_end_the_file(tmp_path, kind):
+    """Python's own readers of bzip2 and xz end there and say nothing."""
+    member = COMPRESSORS[kind](b">a\nACGT\n")
+    for at in range(len(member)):
+        damaged = bytearray(member + COMPRESSORS[kind](b"AC\n"))
+        damaged[len(member) + min(at, 2)] ^= 1 + at
+        with pytest.raises(ContigsError, match=r"c.fa: "):
+            read_contigs(write(tmp_path / "c.fa", damaged))
+    for length in range(len(member) + 1, len(member) + 8):
+        with pytest.raises(ContigsError, match=r"c.fa: .*truncated"):
+            read_contigs(write(tmp_path / "c.fa", (member * 2)[:length]))
+
+
+def test_zstd_frames_that_are_to_be_skipped(tmp_path):
+    """pzstd writes one before each of its frames."""
+    skipped = b"\x50\x2a\x4d\x18\4\0\0\0size"
+    data = skipped + zstd.compress(b">a\nAC") + skipped + zstd.compress(b"GT\n") + skipped
+    assert as_dict(read_contigs(write(tmp_path / "c.fa", data))) == {"a": b"ACGT"}
+    with pytest.raises(ContigsError, match=r"c.fa: .*truncated"):
+        read_contigs(write(tmp_path / "c.fa", data[:-1]))
 
 
 IDS = st.text(

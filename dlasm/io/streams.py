@@ -9,6 +9,7 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, cast
 
@@ -30,9 +31,7 @@ BLOCK_BYTES = 4 << 20
 BLOCKS_AHEAD = 2
 """Blocks that are kept ready."""
 
-_LONGEST_MAGIC = 6
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_PIECE = 256 << 10  # bytes, compressed and not: measured fastest
+_PIECE = 256 << 10  # bytes, compressed and not: measured fastest for gzip
 
 
 class DamagedStreamError(Exception):
@@ -40,7 +39,7 @@ class DamagedStreamError(Exception):
 
 
 class _TrailingDataError(Exception):
-    """Something that is not gzip stands behind a whole member."""
+    """Something that is no member stands behind a whole one."""
 
 
 class _Stream(Protocol):
@@ -50,30 +49,68 @@ class _Stream(Protocol):
         """Fill the start of the buffer by one read; 0 at the end."""
 
 
-class _GzipStream:
-    """Gzip of any number of members; ``igzip.open`` loses what comes shortly before a fault."""
+class _Decompressor(Protocol):
+    """What decompresses one member."""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+_Kind = tuple[tuple[bytes, ...], Callable[[], _Decompressor]]
+"""What members of a kind of compression begin with, and what decompresses one."""
+
+_KINDS: tuple[_Kind, ...] = (
+    (
+        (b"\x1f\x8b",),
+        lambda: cast(_Decompressor, igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)),
+    ),
+    ((b"BZh",), bz2.BZ2Decompressor),
+    # frames to be skipped, which pzstd writes before each of its own, are members too
+    (
+        (b"\x28\xb5\x2f\xfd", *(bytes([c]) + b"\x2a\x4d\x18" for c in range(0x50, 0x60))),
+        lambda: cast(_Decompressor, zstd.ZstdDecompressor()),
+    ),
+    ((b"\xfd7zXZ\x00",), lzma.LZMADecompressor),
+)
+_LONGEST_MAGIC = 6
+
+
+class _Members:
+    """Any number of compressed members, one after another.
+
+    The files of the libraries do not do: those of bz2 and lzma end at whatever stands behind a
+    member, as if the rest of the file were not there, and that of igzip loses what comes shortly
+    before a fault.
+    """
+
+    def __init__(self, file: io.BufferedReader, kind: _Kind) -> None:
         self._file = file
-        self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+        self._magics, self._new_member = kind
+        self._member = self._new_member()
 
     def readinto1(self, buffer: memoryview, /) -> int:
         while True:
             if self._member.eof:
                 rest = self._member.unused_data.lstrip(b"\0")  # zeros may pad the end
-                while not rest:
-                    rest = self._file.read(_GZIP_PIECE)
-                    if not rest:
-                        return 0
-                    rest = rest.lstrip(b"\0")
-                if not (rest[:2] + self._file.peek(1)[:1]).startswith(_GZIP_MAGIC):
+                while len(rest) < _LONGEST_MAGIC and (more := self._file.read(_PIECE)):
+                    rest = (rest + more).lstrip(b"\0")
+                if not rest:
+                    return 0
+                if not rest.startswith(self._magics):
+                    if any(magic.startswith(rest) for magic in self._magics):
+                        raise EOFError
                     raise _TrailingDataError
-                self._member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+                self._member = self._new_member()
             else:
-                rest = self._file.read(_GZIP_PIECE) if self._member.needs_input else b""
+                rest = self._file.read(_PIECE) if self._member.needs_input else b""
                 if self._member.needs_input and not rest:
                     raise EOFError
-            text = self._member.decompress(rest, min(len(buffer), _GZIP_PIECE))
+            text = self._member.decompress(rest, min(len(buffer), _PIECE))
             if text:
                 buffer[: len(text)] = text
                 return len(text)
@@ -82,14 +119,9 @@ class _GzipStream:
 def _decompressed(file: io.BufferedReader) -> _Stream:
     """Wrap ``file`` by what its first bytes say; its name does not matter."""
     start = file.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC]
-    if start.startswith(_GZIP_MAGIC):
-        return _GzipStream(file)
-    if start.startswith(b"BZh"):
-        return bz2.BZ2File(file)
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return cast(_Stream, zstd.ZstdFile(file))
-    if start.startswith(b"\xfd7zXZ\x00"):
-        return lzma.LZMAFile(file)
+    for kind in _KINDS:
+        if start.startswith(kind[0]):
+            return _Members(file, kind)
     return file
 
 
@@ -116,7 +148,7 @@ class TextStream:
         self.path = os.fspath(path)
         self._stream: _Stream | None = None
         try:
-            self._file = open(self.path, "rb", buffering=_GZIP_PIECE)  # noqa: SIM115
+            self._file = open(self.path, "rb", buffering=_PIECE)  # noqa: SIM115
         except FileNotFoundError:
             raise error(f"{self.path}: there is no such file; check the path") from None
         except IsADirectoryError:
@@ -265,7 +297,7 @@ def _what_is_wrong(problem: BaseException) -> str:
     if isinstance(problem, _TrailingDataError):
         return (
             "other data stand after the end of the compressed data (trailing garbage), so the file "
-            "may be damaged; if it is not, compress its text anew (gzip -dc FILE | gzip > NEW)"
+            "may be damaged; if it is not, compress its text anew (e.g. gzip -dc FILE | gzip > NEW)"
         )
     if isinstance(problem, OSError) and problem.errno is not None:
         return f"the file cannot be read on: {problem.strerror}"
