@@ -98,10 +98,10 @@ def _name_keys(
 
 def _keys_of_strings(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the same for strings."""
-    text = np.frombuffer(("\n".join(names) + "\n").encode(), dtype=np.uint8)
-    end = np.flatnonzero(text == ord("\n")) if len(names) else np.empty(0, np.int64)
-    start = np.concatenate([np.zeros(1, np.int64), end + 1])[: len(names)]
-    return _name_keys(text, start, end - start)
+    encoded = [name.encode() for name in names]
+    length = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    text = np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
+    return _name_keys(text, np.cumsum(length) - length, length)
 
 
 class _ContigNames:
@@ -818,22 +818,19 @@ def _paf_rows(
 ) -> tuple[np.ndarray, int]:
     """Rows of whole lines of PAF, and the number of lines."""
     columns = _minimap.parse_paf(text)
-    if columns["problem"]:
-        raise AlignmentsError(
-            f"{path}: line {before + columns['lines'] + 1} {columns['problem']}; "
-            "is the file PAF, and whole?"
-        )
-    if len(rough := np.flatnonzero(columns["rough"])):
-        raise AlignmentsError(
-            f"{path}: line {before + columns['line'][rough[0]] + 1} tells roughly where the read "
-            "lies, but not base by base; run minimap2 with option -c"
-        )
     start, length = columns["contig_name_start"], columns["contig_name_length"]
     contig = names.find(*_name_keys(text, start, length))
     known = contig >= 0
     known[known] = contigs.lengths[contig[known]] == columns["contig_length"][known]
-    if len(unknown := np.flatnonzero(~known)):
-        first = int(unknown[0])
+    rough = columns["rough"] != 0
+    if len(faulty := np.flatnonzero(rough | ~known)):
+        first = int(faulty[0])
+        where = f"{path}: line {before + columns['line'][first] + 1}"
+        if rough[first]:
+            raise AlignmentsError(
+                f"{where} tells roughly where the read lies, but not base by base; run minimap2 "
+                "with option -c"
+            )
         name = text[start[first] : start[first] + length[first]].tobytes().decode(errors="replace")
         found = (
             "is not one of the contigs"
@@ -841,9 +838,11 @@ def _paf_rows(
             else f"has {columns['contig_length'][first]} bases there, but the contig has "
             f"{contigs.lengths[contig[first]]}"
         )
+        raise AlignmentsError(f"{where}: target '{name}' {found}; align the reads to these contigs")
+    if columns["problem"]:  # with the line after these
         raise AlignmentsError(
-            f"{path}: line {before + columns['line'][first] + 1}: target '{name}' {found}; "
-            "align the reads to these contigs"
+            f"{path}: line {before + columns['lines'] + 1} {columns['problem']}; "
+            "is the file PAF, and whole?"
         )
     kind = columns["kind"]
     taken = np.flatnonzero((kind == ord("P")) | (kind == 0))

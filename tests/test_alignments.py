@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -454,6 +455,17 @@ def test_other_references_are_refused(change, message: str, world: World, tmp_pa
         results(write_sam(tmp_path / "x.sam", text), world, tmp_path)
 
 
+def test_line_feed_in_the_name_of_a_reference_is_told(tmp_path: Path) -> None:
+    """SAM cannot hold one, but damaged BAM can."""
+    name = b"b\nc\0"
+    header = b"BAM\1" + bytes(4) + struct.pack("<ii", 1, len(name)) + name + struct.pack("<i", 4)
+    path = tmp_path / "x.bam"
+    path.write_bytes(header)
+    contigs = make_contigs(["ACGT"], ["b"])
+    with pytest.raises(AlignmentsError, match=r"x.bam: reference 1, .* is not one of the 1"):
+        list(iter_bam_results(path, contigs, scratch=tmp_path, bound=9.0))
+
+
 def test_contigs_without_bases_may_be_absent(
     world: World, places: Placements, tmp_path: Path
 ) -> None:
@@ -625,6 +637,21 @@ def test_malformed_paf_is_refused(line: str, message: str, tmp_path: Path) -> No
     with pytest.raises(AlignmentsError, match=message):
         write_paf_index(path, make_contigs(["A" * 100]), tmp_path / "index")
     assert not (tmp_path / "index" / "places.npy").exists()
+
+
+def test_first_fault_of_paf_is_told(tmp_path: Path) -> None:
+    contigs = make_contigs(["A" * 50])
+    good = "r\t4\t0\t4\t+\tcontig0\t50\t5\t9\t4\t4\t60"
+    unknown, rough = good.replace("contig0", "other"), good + "\ts1:i:4"
+    path = tmp_path / "x.paf"
+    for faults, message in (
+        ([unknown, rough, "r"], "line 2: target 'other'"),
+        ([rough, unknown, "r"], "line 2 tells roughly"),
+        (["r", unknown, rough], "line 2 has 1 of the 12 fields"),
+    ):
+        path.write_text("\n".join([good, *faults, ""]))
+        with pytest.raises(AlignmentsError, match=message):
+            write_paf_index(path, contigs, tmp_path / "index")
 
 
 def test_paf_that_does_not_fit_the_reads_is_refused(tmp_path: Path) -> None:

@@ -298,6 +298,23 @@ def test_damage_is_told(change: Callable[[bytes], bytes], problem: str, tmp_path
 # ---------------------------------------------------------------- threads
 
 
+def test_alignment_to_an_unknown_reference_is_not_taken_as_an_unmapped_read(tmp_path: Path) -> None:
+    """As htslib does, which only logs it."""
+    path = tmp_path / "x.sam"
+    lines = [f"r\t0\t{name}\t5\t60\t4M\t*\t0\t0\tACGT\tIIII\n" for name in ("one", "other")]
+    path.write_text("".join(["@SQ\tSN:one\tLN:100\n", *lines]))
+    with pytest.raises(AlignmentsError, match=r"x.sam: after 1 records: .* a reference that"):
+        texts_of(path)
+
+
+@pytest.mark.parametrize("text", [">r\nACGT\n", "@r\nACGT\n+\nIIII\n", "chr1\t1\t2\n", ">H", ""])
+def test_other_formats_that_htslib_reads_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.bam"
+    path.write_text(text)
+    with pytest.raises(AlignmentsError, match=r"x.bam: cannot be read as BAM, SAM or CRAM"):
+        AlignmentsFile(path)
+
+
 def test_results_come_in_order_and_errors_after_what_came_before() -> None:
     def items() -> Iterator[int]:
         yield from range(20)

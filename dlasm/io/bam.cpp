@@ -417,14 +417,19 @@ class HtsReader {
     return good;
   }
 
-  // At least `bytes` of records as BAM has them, fewer at the end; false: the next one is damaged.
-  bool read(std::size_t bytes, std::vector<u8>* out) {
+  // At least `bytes` of records as BAM has them, fewer at the end; then what is wrong with the next
+  // one, or null.
+  const char* read(std::size_t bytes, std::vector<u8>* out) {
+    static const char kDamaged[] = "the next one cannot be read";
     require(file_, "HtsReader: closed");
     while (out->size() < bytes) {
       const int code = read_(file_, header_, record_);
-      if (code == -1) return true;
-      if (code < -1) return false;
+      if (code == -1) return nullptr;
+      if (code < -1) return kDamaged;
       const HtsRecord& r = *record_;
+      if (r.tid < 0 && r.pos >= 0 && r.n_cigar) {  // of which htslib makes an unmapped read
+        return "the next one is aligned to a reference that the header does not have";
+      }
       const u32 name = u32{r.l_qname} - r.l_extranul;
       const u8* cigar = r.data + r.l_qname;
       const bool too_many = r.n_cigar > 0xFFFF;  // see `elsewhere` in row_of
@@ -435,7 +440,7 @@ class HtsReader {
       const std::size_t size = kFixed + name + 4 * std::size_t{operations} + rest_size;
       if (name < 1 || name > 0xFF || r.l_qseq < 0 || r.pos > INT_MAX || size > INT_MAX ||
           rest + rest_size > r.data + r.l_data) {
-        return false;
+        return kDamaged;
       }
       out->resize(at + size);
       u8* to = out->data() + at;
@@ -460,7 +465,7 @@ class HtsReader {
       }
       std::memcpy(to + 4 * std::size_t{operations}, rest, rest_size);
     }
-    return true;
+    return nullptr;
   }
 
  private:
@@ -488,15 +493,15 @@ std::unique_ptr<HtsReader> open_hts(const std::string& library, const std::strin
   return std::make_unique<HtsReader>(library, path, reference, threads);
 }
 
-std::tuple<Out<u8>, bool> read_hts(HtsReader& reader, std::size_t bytes) {
+std::tuple<Out<u8>, std::string> read_hts(HtsReader& reader, std::size_t bytes) {
   std::vector<u8> out;
-  bool good;
+  const char* problem;
   {
     nb::gil_scoped_release release;
     out.reserve(bytes + bytes / 8);
-    good = reader.read(bytes, &out);
+    problem = reader.read(bytes, &out);
   }
-  return {given(std::move(out)), good};
+  return {given(std::move(out)), problem ? problem : ""};
 }
 
 }  // namespace
@@ -517,6 +522,6 @@ NB_MODULE(_bam, m) {
   nb::class_<HtsReader>(m, "HtsReader", "Records of a file that htslib reads, as BAM has them.")
       .def(nb::new_(&open_hts), "library"_a, "path"_a, "reference"_a, "threads"_a)
       .def("read", &read_hts, "bytes"_a,
-           "The next records, about so many bytes; False: the one after them is damaged.")
+           "The next records, about so many bytes; what is wrong with the one after them, if anything.")
       .def("close", &HtsReader::close, "Close the file; False if it was damaged.");
 }

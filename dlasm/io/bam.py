@@ -242,6 +242,8 @@ class AlignmentsFile:
             raise AlignmentsError(f"{self.path}: cannot be read: {error.strerror}") from error
         try:
             with _quiet(), pysam.AlignmentFile(str(self.path), "r", check_sq=False) as header:
+                if not (header.is_bam or header.is_sam or header.is_cram):
+                    raise ValueError("it is something else")
                 self.references: tuple[str, ...] = header.references
                 self.lengths: tuple[int, ...] = header.lengths
                 self.is_cram = bool(header.is_cram)
@@ -302,17 +304,17 @@ class AlignmentsFile:
                 reader = _bam.HtsReader(library, str(self.path), reference, self.threads)
             except RuntimeError as error:
                 raise _DamagedError(str(error)) from error
-            good = more = True
+            problem, more = "", True
             try:
-                while good and more:
-                    text, good = reader.read(_GROUP)
+                while more and not problem:
+                    text, problem = reader.read(_GROUP)
                     more = len(text) > 0
                     if more:
                         yield text
             finally:
                 closed = reader.close()
-            if not good:
-                raise _DamagedError("the next one cannot be read")
+            if problem:
+                raise _DamagedError(problem)
             if not closed:
                 raise _DamagedError("the file does not end as it should")
 
