@@ -310,7 +310,7 @@ inline ContigIndex::ContigIndex(const u8* bases, const std::int64_t* offsets, i6
   block_.resize((place >> kBlockShift) + 1);
   i64 at = 0;
   for (i64 b = 0; b < static_cast<i64>(block_.size()); ++b) {
-    while (row_[at + 1].start <= b << kBlockShift && at + 2 < static_cast<i64>(row_.size())) ++at;
+    while (at + 2 < static_cast<i64>(row_.size()) && row_[at + 1].start <= b << kBlockShift) ++at;
     block_[b] = static_cast<u32>(at);
   }
   if (this->contigs() == 0) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import zlib
 from pathlib import Path
 
 READ = "GATTACAGATTACANNacgtryGATTACAGATTACA"
@@ -37,6 +38,22 @@ def bam(
         + bytes([quality] * len(bases))
         + tags
     )  # fmt: skip
+
+
+def bgzf_file(records: bytes) -> bytes:
+    """Return a BAM file of records, whose references are k141_0, b and c."""
+    references = [(b"k141_0\0", 5000), (b"b\0", 100), (b"c\0", 40)]
+    text = b"".join(b"@SQ\tSN:%s\tLN:%d\n" % (name[:-1], n) for name, n in references)
+    header = b"BAM\1" + struct.pack("<i", len(text)) + text + struct.pack("<i", len(references))
+    for name, n in references:
+        header += struct.pack("<i", len(name)) + name + struct.pack("<i", n)
+    file = b""
+    for data in (header, records[:50], records[50:], b""):
+        deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
+        body = deflate.compress(data) + deflate.flush()
+        file += struct.pack("<4BI2BH2BHH", 31, 139, 8, 4, 0, 0, 255, 6, 66, 67, 2, len(body) + 25)
+        file += body + struct.pack("<II", zlib.crc32(data), len(data))
+    return file
 
 
 def paf(name: str, strand: str, *tags: str, start: int = 0, target: str = "k141_0") -> str:
