@@ -522,6 +522,7 @@ NB_MODULE(_bam, m) {
   nb::class_<HtsReader>(m, "HtsReader", "Records of a file that htslib reads, as BAM has them.")
       .def(nb::new_(&open_hts), "library"_a, "path"_a, "reference"_a, "threads"_a)
       .def("read", &read_hts, "bytes"_a,
-           "The next records, about so many bytes; what is wrong with the one after them, if anything.")
+           "The next records, about so many bytes; what is wrong with the one after them, if "
+           "anything.")
       .def("close", &HtsReader::close, "Close the file; False if it was damaged.");
 }

@@ -64,9 +64,9 @@ Model model_of(const Text& text) {
     const bool crlf = fuzz::trim(&line);
     if (line.substr(0, 1) == ">") {
       const auto words = fuzz::split(line.substr(1), " \t", true);
-      model.valid = line.find('\r') == Text::npos && !words.empty() &&
-                    std::find(model.names.begin(), model.names.end(), words[0]) ==
-                        model.names.end();
+      model.valid =
+          line.find('\r') == Text::npos && !words.empty() &&
+          std::find(model.names.begin(), model.names.end(), words[0]) == model.names.end();
       if (!model.valid) break;
       model.names.push_back(words[0]);
       model.bases.emplace_back();
@@ -113,13 +113,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   CHECK(result.offsets.back() == static_cast<i64>(bases.size()));
   CHECK(fuzz::text_of(result.names.data(), result.names.size()) == names);
   CHECK(fuzz::text_of(result.bases.data(), result.bases.size()) == bases);
-  const std::vector<std::size_t> counts = {  // by name
-      model.blank,
-      model.crlf,
-      fuzz::count(bases, "-"),
-      fuzz::count(bases, "URYSWKMBDHVXuryswkmbdhvx"),
-      fuzz::count(bases, "acgturyswkmbdhvxn"),
-      fuzz::count(bases, "Nn.")};
+  const std::vector<std::size_t> counts = {// by name
+                                           model.blank,
+                                           model.crlf,
+                                           fuzz::count(bases, "-"),
+                                           fuzz::count(bases, "URYSWKMBDHVXuryswkmbdhvx"),
+                                           fuzz::count(bases, "acgturyswkmbdhvxn"),
+                                           fuzz::count(bases, "Nn.")};
   CHECK(std::equal(counts.begin(), counts.end(), result.counts.begin(), result.counts.end()));
   return 0;
 }

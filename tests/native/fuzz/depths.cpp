@@ -69,11 +69,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   fuzz::Exact table(text), name_values(names);
   try {
-    const nb::tuple given =
-        table_depths(In<u8>(table.data(), {table.size()}),
-                     In<u8>(name_values.data(), {name_values.size()}),
-                     In<std::int64_t>(offsets.data(), {offsets.size()}),
-                     static_cast<i64>(name_column), static_cast<i64>(depth_column), 2);
+    const nb::tuple given = table_depths(
+        In<u8>(table.data(), {table.size()}), In<u8>(name_values.data(), {name_values.size()}),
+        In<std::int64_t>(offsets.data(), {offsets.size()}), static_cast<i64>(name_column),
+        static_cast<i64>(depth_column), 2);
     CHECK(!bad_line);
     CHECK(std::any_cast<i64>(given[1]) == extra);
     const auto found = fuzz::values_of(std::any_cast<Out<double>>(given[0]));

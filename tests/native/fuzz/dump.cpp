@@ -53,9 +53,8 @@ Result parse(const std::vector<Text>& pieces, int threads, int phred_offset) {
     if (!final) buffer += pieces[next];
     fuzz::Exact exact(buffer);
     try {
-      const nb::tuple given =
-          parser.parse(In<u8>(exact.data(), {exact.size()}), static_cast<i64>(exact.size()), final,
-                       threads);
+      const nb::tuple given = parser.parse(In<u8>(exact.data(), {exact.size()}),
+                                           static_cast<i64>(exact.size()), final, threads);
       const i64 used = std::any_cast<i64>(given[0]);
       CHECK(0 <= used && used <= static_cast<i64>(buffer.size()));
       if (final) CHECK(used == static_cast<i64>(buffer.size()));

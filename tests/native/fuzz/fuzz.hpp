@@ -1,5 +1,5 @@
-// What the targets share. A target parses a text whole and in pieces, compares the results with each
-// other and with those of a plain model, and aborts if they differ.
+// What the targets share. A target parses a text whole and in pieces, compares the results with
+// each other and with those of a plain model, and aborts if they differ.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 #include <type_traits>
 #include <vector>
 
-#define CHECK(condition)                                                         \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
       std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                              \
-    }                                                                            \
+      std::abort();                                                                \
+    }                                                                              \
   } while (false)
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

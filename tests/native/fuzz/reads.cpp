@@ -62,8 +62,7 @@ Result parse(const std::vector<Text>& pieces, std::size_t rows_of_take, int phre
     auto keep = [&](i64 filled) {
       for (i64 i = 0; i < filled; ++i) {
         Read read{part(buffer, rows.name_start[i], rows.name_length[i]),
-                  part(buffer, rows.base_start[i], rows.length[i]), "",
-                  rows.quality_start[i] >= 0};
+                  part(buffer, rows.base_start[i], rows.length[i]), "", rows.quality_start[i] >= 0};
         if (read.has_qualities) {
           read.qualities = part(buffer, rows.quality_start[i], rows.length[i]);
         }
@@ -74,11 +73,10 @@ Result parse(const std::vector<Text>& pieces, std::size_t rows_of_take, int phre
       fuzz::Exact exact(buffer);
       try {
         const i64 used_before = used, row_before = row;
-        std::tie(used, row) =
-            parser.parse(InOut<u8>(exact.data(), {exact.size()}), used,
-                         static_cast<i64>(exact.size()), final, in_out(&rows.base_start),
-                         in_out(&rows.quality_start), in_out(&rows.length),
-                         in_out(&rows.name_start), in_out(&rows.name_length), row);
+        std::tie(used, row) = parser.parse(
+            InOut<u8>(exact.data(), {exact.size()}), used, static_cast<i64>(exact.size()), final,
+            in_out(&rows.base_start), in_out(&rows.quality_start), in_out(&rows.length),
+            in_out(&rows.name_start), in_out(&rows.name_length), row);
         CHECK(used_before <= used && used <= static_cast<i64>(exact.size()));
         CHECK(row_before <= row && row <= static_cast<i64>(rows_of_take));
         buffer = exact.text();
@@ -190,8 +188,7 @@ void check_mates(const std::vector<Read>& reads) {
     i32 expected = one == two ? 0 : -1;
     for (const char* mark : {"/", "_", "."}) {
       const std::size_t n = one.size();
-      if (n >= 2 && one.substr(n - 2) == mark + Text("1") &&
-          two == one.substr(0, n - 1) + "2") {
+      if (n >= 2 && one.substr(n - 2) == mark + Text("1") && two == one.substr(0, n - 1) + "2") {
         expected = 2;
       }
     }

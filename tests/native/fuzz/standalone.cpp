@@ -15,9 +15,15 @@ void mutate(fuzz::Text* text, fuzz::Random* random) {
     const char character = random->below(4) ? kCharacters[random->below(sizeof(kCharacters) - 1)]
                                             : static_cast<char>(random->next());
     switch (random->below(4)) {
-      case 0: text->erase(at, length); break;
-      case 1: text->insert(at, 1, character); break;
-      case 2: text->insert(at, text->substr(random->below(text->size() + 1), length)); break;
+      case 0:
+        text->erase(at, length);
+        break;
+      case 1:
+        text->insert(at, 1, character);
+        break;
+      case 2:
+        text->insert(at, text->substr(random->below(text->size() + 1), length));
+        break;
       default:
         if (at < text->size()) (*text)[at] = character;
     }
