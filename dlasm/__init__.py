@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dlasm._version import __version__
 
 if TYPE_CHECKING:
-    from dlasm import arrays, errors, evaluate, testing
+    from dlasm import arrays, errors, evaluate, follow, testing
     from dlasm.cluster import connect, local_cluster
     from dlasm.params import WalkParams
     from dlasm.pipeline import Run, extend, open_run
@@ -26,12 +26,13 @@ __all__ = [
     "errors",
     "evaluate",
     "extend",
+    "follow",
     "local_cluster",
     "open_run",
     "testing",
 ]
 
-_MODULES = ("arrays", "errors", "evaluate", "testing")
+_MODULES = ("arrays", "errors", "evaluate", "follow", "testing")
 
 _HOMES = {
     "Run": "dlasm.pipeline",

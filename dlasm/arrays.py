@@ -13,7 +13,7 @@ import numpy as np
 
 from dlasm.errors import StoreError
 
-__all__ = ["GROUPS", "SIDES", "ArraySpec", "validate"]
+__all__ = ["GROUPS", "SIDES", "ArraySpec", "tables", "validate"]
 
 SIDES = ("left", "right")
 """Names of the two sides of a contig; end number = 2 * contig + side."""
@@ -153,6 +153,23 @@ GROUPS: dict[str, dict[str, ArraySpec]] = {
     },
 }
 """Array specifications by group, then by name."""
+
+
+def tables() -> str:
+    """Return the registry as Markdown, a table per group."""
+    lines = []
+    for group, specs in GROUPS.items():
+        lines += [f"\n## Group {group}\n", "| array | shape | type | unit | meaning |"]
+        lines.append("|---|---|---|---|---|")
+        for name, spec in specs.items():
+            shape = ", ".join(spec.dims) + ("," if len(spec.dims) == 1 else "")
+            cells = (f"`{name}`", f"({shape})", spec.dtype, spec.unit, spec.meaning)
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __doc__ is not None:  # which python -OO leaves out
+    __doc__ += tables()
 
 
 def validate(group: str, arrays: Mapping[str, np.ndarray]) -> None:

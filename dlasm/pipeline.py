@@ -29,6 +29,7 @@ from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -74,7 +75,7 @@ from dlasm.report import (
 )
 from dlasm.resources import MemoryPlan, check_space, parse_size, plan_memory
 from dlasm.runs import write_run_file
-from dlasm.state import RunFolder, identify_input, read_state
+from dlasm.state import RunFolder, content_difference, identify_input, read_state
 from dlasm.store import (
     begin_store,
     finalise,
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dlasm.alignments import PafPlacer
+    from dlasm.follow import FollowedEnd
     from dlasm.html import Counts
     from dlasm.io.fasta import Contigs
     from dlasm.io.fastq import Library, ReadBatch
@@ -590,6 +592,46 @@ class Run:
         write_json(self.path / "evaluation.json", evaluation)
         return evaluation
 
+    def follow_end(self, contig: str | int, side: str) -> FollowedEnd:
+        """Follow one contig end base by base: its reads, their votes, why it stopped.
+
+        A run does not keep its candidate reads, so the first call gathers them again from the input
+        files, as the run did, in this process, into a temporary folder (``TMPDIR``) that lasts as
+        long as this object. That takes as long as stage ``candidates`` did; further ends are quick.
+
+        Parameters
+        ----------
+        contig : str or int
+            Id of the contig, or its number, counted from 0.
+        side : str
+            ``"left"`` or ``"right"``.
+
+        Returns
+        -------
+        dlasm.follow.FollowedEnd
+            With ``reads``, ``rungs``, ``votes()``, ``placed()`` and ``pile()``.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such contig or side.
+        InputError
+            If an input file is not there any more (their paths are those the run was given), is a
+            pipe, or has changed.
+        StoreError
+            If what is found now is not what the run stored.
+        """
+        from dlasm.follow import find_contig, follow_end
+
+        find_contig(self.results, contig)  # before what takes long
+        return follow_end(self.results, self._candidates[1], contig, side)
+
+    @cached_property
+    def _candidates(self) -> tuple[TemporaryDirectory[str], Job]:
+        """The candidates of all ends, gathered again, and the folder that they are in."""
+        folder = TemporaryDirectory(prefix="dlasm-candidates-")
+        return folder, _gather_candidates(self.path, Path(folder.name))
+
     def report(self, path: PathLike | None = None) -> Path:
         """Write the run as one HTML page that needs nothing else.
 
@@ -793,6 +835,32 @@ class _Options:
             join_ambiguous=bool(join_ambiguous),
         )
 
+    @classmethod
+    def of_run(cls, state: Mapping[str, Any]) -> _Options:
+        """Return the options that a run had, from its state."""
+        paths: dict[str, list[str]] = {}
+        for about in state["inputs"]:
+            paths.setdefault(about["role"], []).append(about["path"])
+        given = dict(state["options"])
+        reads = iter(paths.get("reads", []))
+        libraries: dict[str, list[Any]] = {"pairs": [], "interleaved": [], "single": []}
+        for kind in given.pop("libraries"):
+            libraries[kind].append((next(reads), next(reads)) if kind == "pairs" else next(reads))
+        given["mapper"] = given["mapper"] or defaults.DEFAULT_MAPPER
+        given["join_ambiguous"] = bool(given["join_ambiguous"])
+        given["insert"] = tuple(given["insert"]) if given["insert"] else None
+        return cls.check(
+            contigs=next(iter(paths.get("contigs", [])), None),
+            reads=libraries["pairs"] or None,
+            interleaved=libraries["interleaved"] or None,
+            single=libraries["single"] or None,
+            bam=next(iter(paths.get("BAM", [])), None),
+            paf=next(iter(paths.get("PAF", [])), None),
+            candidates=next(iter(paths.get("candidates", [])), None),
+            depths=next(iter(paths.get("depths", [])), None),
+            **given,
+        )
+
     def result_options(self) -> dict[str, Any]:
         """Options that can change the result, as JSON has them."""
         return {
@@ -947,6 +1015,42 @@ def _count_results(path: Path) -> Counts:
     from dlasm.html import count_results
 
     return count_results(path)
+
+
+def _gather_candidates(path: Path, folder: Path) -> Job:
+    """Do again in ``folder`` what a finished run did before it extended."""
+    state = read_state(path)
+    if state["options"].get("rounds", 1) > 1:
+        raise StoreError(
+            f"{path}: holds several rounds, each with candidates of its own; open one of them "
+            f"({path / 'rounds' / 'round1'}) and follow the end there"
+        )
+    options = _Options.of_run(state)
+    inputs = options.identify()
+    for before, now in zip(state["inputs"], inputs, strict=True):
+        difference = content_difference(before, now)
+        if difference:
+            raise InputError(
+                f"{now['path']}: {difference}; the candidate reads of {path} can be gathered again "
+                "only from the files that it was made of"
+            )
+    again = RunFolder.prepare(
+        folder / "run", options=state["options"], inputs=inputs, command=state["command"]
+    )
+    try:
+        pools = _Pools(
+            None,
+            None,
+            gpus=False,
+            devices=[],
+            named=False,
+            kernel=defaults.DEFAULT_KERNEL,
+            say=log.info,
+        )
+        _Stages(again, options, Progress(), pools, PARTITION_BYTES, None).recruit()
+    finally:
+        again.close()
+    return Job(again.work)
 
 
 def _extended(results: Results) -> tuple[JoinContigs, Names]:
@@ -1296,6 +1400,12 @@ class _Stages:
             wait([*background, *([self.begun] if self.begun else [])])
             if self.begun and self.begun.exception() is None:
                 drop_folder(self.begun.result())  # unless it is finished
+
+    def recruit(self) -> None:
+        """Do what comes before the extension, and no more."""
+        self._stage("contigs", self._contigs)
+        self._stage("candidates", self._candidates)
+        self._stage("plan", self._plan)
 
     def _check_gpu_workers(self, client: Client) -> None:
         """Make GPU workers ready; leave out those that share a GPU with another one."""

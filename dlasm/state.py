@@ -33,7 +33,7 @@ from dlasm.errors import (
 )
 from dlasm.work import read_json
 
-__all__ = ["RUN_FORMAT", "RunFolder", "identify_input"]
+__all__ = ["RUN_FORMAT", "RunFolder", "content_difference", "identify_input", "read_state"]
 
 RUN_FORMAT = 1
 """Version of the layout of a run folder; another one is refused."""
@@ -472,10 +472,8 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
     for old, new in zip(old_inputs, new_inputs, strict=False):
         if old["role"] != new["role"]:
             changes.append(f"input {old['role']} {old['path']} is now {new['role']} {new['path']}")
-        elif old.get("pipe") or new.get("pipe"):
-            changes.append(f"{new['role']} {new['path']} is a pipe, which cannot be read again")
         else:
-            difference = _content_difference(old, new)
+            difference = content_difference(old, new)
             if difference:
                 changes.append(f"{new['role']} {new['path']} {difference}")
     for extra in old_inputs[len(new_inputs) :]:
@@ -494,8 +492,10 @@ def _shown(value: Any) -> str:
     return "not given" if value is None else str(value)
 
 
-def _content_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Say how a file's content differs, "" if it does not."""
+def content_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Say how a file's content differs, "" if it does not; both from :func:`identify_input`."""
+    if old.get("pipe") or new.get("pipe"):
+        return "is a pipe, which cannot be read again"
     if old["size"] != new["size"]:
         return f"had {old['size']:,} bytes, has {new['size']:,}"
     for name in ("blake2b", "sampled"):

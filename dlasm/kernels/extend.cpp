@@ -1,11 +1,13 @@
 // The CPU engine and the packing of reads, as a Python extension. No Python is run while it works.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -237,28 +239,79 @@ class SupportCounter {
 using Extended =
     std::tuple<Out<u8>, Out<std::int64_t>, Out<u8>, Out<std::int16_t>, Out<u8>, Out<i32>>;
 
-Extended extend(In<i32> depth, nb::ndarray<const u32, nb::shape<-1, kTailWords>, nb::c_contig> tail,
-                In<i32> tail_length, In<i32> clean_length, In<std::int64_t> read_start,
-                In<i32> length, In<std::int64_t> fragment, In<u8> has_n,
-                In<std::int64_t> word_offset, In<u32> words, int k, i64 walk_limit, int min_support,
-                int threads) {
-  const i64 ends = static_cast<i64>(tail_length.shape(0));
-  const i64 reads = static_cast<i64>(length.shape(0));
+using Tails = nb::ndarray<const u32, nb::shape<-1, kTailWords>, nb::c_contig>;
+
+// The arrays of a packed partition that the walks read, checked against each other.
+struct Packed {
+  In<i32> depth;
+  Tails tail;
+  In<i32> tail_length, clean_length;
+  In<std::int64_t> read_start;
+  In<i32> length;
+  In<u8> has_n;
+  In<std::int64_t> word_offset;
+  In<u32> words;
+
+  i64 ends() const { return static_cast<i64>(tail_length.shape(0)); }
+  i64 read_count() const { return static_cast<i64>(length.shape(0)); }
+  Reads reads() const {
+    return {words.data(), reinterpret_cast<const i64*>(word_offset.data()), length.data(),
+            has_n.data()};
+  }
+
+  void check(int threads) const {
+    require(static_cast<i64>(depth.shape(0)) * 2 == ends() &&
+                static_cast<i64>(tail.shape(0)) == ends() &&
+                static_cast<i64>(clean_length.shape(0)) == ends() &&
+                static_cast<i64>(read_start.shape(0)) == ends() + 1 &&
+                static_cast<i64>(has_n.shape(0)) == read_count() &&
+                static_cast<i64>(word_offset.shape(0)) == read_count() + 1,
+            "extend: arrays of different lengths");
+    const i64 size = words.shape(0);
+    require(read_start.data()[0] == 0 && read_start.data()[ends()] == read_count() &&
+                word_offset.data()[0] == 0,
+            "extend: offsets do not cover the reads");
+    // windows look up to two words past a read
+    require(word_offset.data()[read_count()] + 2 <= size,
+            "extend: the words lack two words of padding");
+    parallel_blocks(read_count(), kReadBlock, threads, [&](int, i64 begin, i64 end) {
+      for (i64 r = begin; r < end; ++r) {
+        require(length.data()[r] >= 0 && word_offset.data()[r + 1] - word_offset.data()[r] ==
+                                             2 * base_words(length.data()[r]),
+                "extend: a read's words do not fit its length");
+      }
+    });
+  }
+
+  End end(i64 e) const {
+    const i64 first = read_start.data()[e], last = read_start.data()[e + 1];
+    require(first <= last && last <= read_count(), "extend: reads of an end are not ascending");
+    require(word_offset.data()[last] - word_offset.data()[first] < kMostWords,
+            "extend: the reads of an end hold too many bases");
+    return {tail.data() + kTailWords * e,
+            tail_length.data()[e],
+            clean_length.data()[e],
+            depth.data()[e / 2],
+            first,
+            last};
+  }
+};
+
+void check_walk(int k, i64 walk_limit) {
   require(k >= kMinK && k <= kMaxK && walk_limit > 0 && walk_limit <= kMaxWalkLimit,
           "extend: k or walk limit out of range");
-  require(static_cast<i64>(depth.shape(0)) * 2 == ends && static_cast<i64>(tail.shape(0)) == ends &&
-              static_cast<i64>(clean_length.shape(0)) == ends &&
-              static_cast<i64>(read_start.shape(0)) == ends + 1 &&
-              static_cast<i64>(fragment.shape(0)) == reads &&
-              static_cast<i64>(has_n.shape(0)) == reads &&
-              static_cast<i64>(word_offset.shape(0)) == reads + 1,
+}
+
+Extended extend(In<i32> depth, Tails tail, In<i32> tail_length, In<i32> clean_length,
+                In<std::int64_t> read_start, In<i32> length, In<std::int64_t> fragment,
+                In<u8> has_n, In<std::int64_t> word_offset, In<u32> words, int k, i64 walk_limit,
+                int min_support, int threads) {
+  const Packed packed{depth,  tail,  tail_length, clean_length, read_start,
+                      length, has_n, word_offset, words};
+  const i64 ends = packed.ends();
+  check_walk(k, walk_limit);
+  require(static_cast<i64>(fragment.shape(0)) == packed.read_count(),
           "extend: arrays of different lengths");
-  const i64 size = words.shape(0);
-  require(
-      read_start.data()[0] == 0 && read_start.data()[ends] == reads && word_offset.data()[0] == 0,
-      "extend: offsets do not cover the reads");
-  // windows look up to two words past a read
-  require(word_offset.data()[reads] + 2 <= size, "extend: the words lack two words of padding");
 
   struct Piece {
     int thread;
@@ -273,34 +326,18 @@ Extended extend(In<i32> depth, nb::ndarray<const u32, nb::shape<-1, kTailWords>,
   std::unique_ptr<Owned<u8>> values, support;
   {
     nb::gil_scoped_release release;
-    const Reads packed{words.data(), reinterpret_cast<const i64*>(word_offset.data()),
-                       length.data(), has_n.data()};
-    parallel_blocks(reads, kReadBlock, threads, [&](int, i64 begin, i64 end) {
-      for (i64 r = begin; r < end; ++r) {
-        require(length.data()[r] >= 0 && word_offset.data()[r + 1] - word_offset.data()[r] ==
-                                             2 * base_words(length.data()[r]),
-                "extend: a read's words do not fit its length");
-      }
-    });
+    packed.check(threads);
     std::vector<std::unique_ptr<Walker>> walkers(arena.size());
     const i64* fragments = reinterpret_cast<const i64*>(fragment.data());
-    std::vector<SupportCounter> counters(arena.size(), SupportCounter(packed, fragments));
+    std::vector<SupportCounter> counters(arena.size(), SupportCounter(packed.reads(), fragments));
     parallel_blocks(ends, kEndBlock, threads, [&](int thread, i64 begin, i64 end) {
-      if (!walkers[thread]) walkers[thread] = std::make_unique<Walker>(packed, k, walk_limit);
+      if (!walkers[thread])
+        walkers[thread] = std::make_unique<Walker>(packed.reads(), k, walk_limit);
       Walker& walker = *walkers[thread];
       for (i64 e = begin; e < end; ++e) {
-        const i64 first = read_start.data()[e], last = read_start.data()[e + 1];
-        require(first <= last && last <= reads, "extend: reads of an end are not ascending");
-        require(word_offset.data()[last] - word_offset.data()[first] < kMostWords,
-                "extend: the reads of an end hold too many bases");
-        require(std::is_sorted(fragments + first, fragments + last),
+        const End here = packed.end(e);
+        require(std::is_sorted(fragments + here.first_read, fragments + here.last_read),
                 "extend: the fragments of an end are not ascending");
-        const End here{tail.data() + kTailWords * e,
-                       tail_length.data()[e],
-                       clean_length.data()[e],
-                       depth.data()[e / 2],
-                       first,
-                       last};
         const Walker::Result result = walker.extend(here);
         const std::vector<u8>& found = counters[thread].count(here, walker.walk(), result.length);
         const i64 kept =
@@ -334,6 +371,37 @@ Extended extend(In<i32> depth, nb::ndarray<const u32, nb::shape<-1, kTailWords>,
   }
   return {values->give(), offsets.give(), support->give(),
           walk_k.give(),  outcome.give(), cut.give()};
+}
+
+// The walks of one end, in the order of the ladder: k, outcome, and the bases away from the contig.
+nb::list walks(In<i32> depth, Tails tail, In<i32> tail_length, In<i32> clean_length,
+               In<std::int64_t> read_start, In<i32> length, In<u8> has_n,
+               In<std::int64_t> word_offset, In<u32> words, i64 end, int k, i64 walk_limit) {
+  const Packed packed{depth,  tail,  tail_length, clean_length, read_start,
+                      length, has_n, word_offset, words};
+  check_walk(k, walk_limit);
+  packed.check(1);
+  require(0 <= end && end < packed.ends(), "walks: no such end");
+  nb::list found;
+  Walker(packed.reads(), k, walk_limit)
+      .extend(packed.end(end), [&](Outcome outcome, int at_k, const u32* walk, i64 bases) {
+        std::string text;
+        for (i64 i = 0; i < bases; ++i) text.push_back("ACGT"[base_at(walk, i)]);
+        found.append(nb::make_tuple(at_k, static_cast<int>(outcome), text));
+      });
+  return found;
+}
+
+using Votes = nb::ndarray<const u32, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
+
+// What follows by the votes for A, C, G and T: 0 to 3, 4 for a fork, 5 for a dead end.
+Out<u8> choose_bases(Votes votes, Votes high, u32 depth) {
+  require(votes.shape(0) == high.shape(0), "choose_bases: arrays of different lengths");
+  Owned<u8> chosen(votes.shape(0));
+  for (std::size_t i = 0; i < votes.shape(0); ++i) {
+    chosen[i] = static_cast<u8>(choose(votes.data() + 4 * i, high.data() + 4 * i, depth));
+  }
+  return chosen.give();
 }
 
 // Cuts walks that are in output order, in place.
@@ -387,6 +455,11 @@ NB_MODULE(_cpu, m) {
         "length"_a, "fragment"_a, "has_n"_a, "word_offset"_a, "words"_a, "k"_a, "walk_limit"_a,
         "min_support"_a, "threads"_a = 1,
         "Walk every end; gives walk values, offsets, support, k, outcome and bases cut.");
+  m.def("walks", &walks, "depth"_a, "tail"_a, "tail_length"_a, "clean_length"_a, "read_start"_a,
+        "length"_a, "has_n"_a, "word_offset"_a, "words"_a, "end"_a, "k"_a, "walk_limit"_a,
+        "The walk of each rung of one end: k, outcome, bases away from the contig.");
+  m.def("choose_bases", &choose_bases, "votes"_a, "high"_a, "depth"_a,
+        "What follows by the votes for A, C, G, T: 0 to 3, 4 for a fork, 5 for a dead end.");
   m.def("cut_walks", &cut_walks, "values"_a, "offsets"_a, "support"_a, "k"_a, "outcome"_a, "cut"_a,
         "min_support"_a, "Cut walks for want of support, in place; offsets end where values do.");
 }

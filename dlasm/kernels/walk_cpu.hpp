@@ -128,6 +128,11 @@ class SeenMers {
   std::vector<i32> heads_;
 };
 
+// Is told of every walk of an end, and does nothing about it.
+struct NotTold {
+  void operator()(Outcome, int, const u32*, i64) const {}
+};
+
 // Walks ends, one after another; all memory is kept between them.
 class Walker {
  public:
@@ -146,7 +151,9 @@ class Walker {
   // The accepted walk, packed, in the direction of the walk.
   const u32* walk() const { return best_.data(); }
 
-  Result extend(const End& end) {
+  // Calls told(outcome, k, walk, length) after the walk of each rung that is not passed over.
+  template <class Told = NotTold>
+  Result extend(const End& end, const Told& told = {}) {
     if (end.first_read == end.last_read) return {kNoReads, 0, 0};
     if (end.tail_length < start_k_) return {kShortContig, 0, 0};
     end_ = &end;
@@ -160,6 +167,7 @@ class Walker {
       if (ladder.k > start_match_) break;  // going up: a dead end, which ends the ladder
       begin_walk();
       Outcome outcome = walk_on(ladder.k);
+      told(outcome, ladder.k, context_.data() + kTailWords, walked());
       keep_if_longer(outcome, ladder.k, &best);
       // Going down, a walk that nobody disputed is the start of the next rung's walk.
       while (outcome == kDeadEnd && ladder.step <= 0 && undisputed_ && !suspicious_) {
@@ -167,6 +175,7 @@ class Walker {
         if (!ladder.on()) return best;
         waiting_ = 0;
         outcome = walk_on(ladder.k);
+        told(outcome, ladder.k, context_.data() + kTailWords, walked());
         keep_if_longer(outcome, ladder.k, &best);
       }
       ladder.next(outcome, waiting_, outcome == kFork ? shortest_vote_ : 0);
