@@ -500,6 +500,7 @@ def _run_rounds(
         finally:
             one.close()
         summaries.append(read_json(path / "summary.json"))
+        folder.resumed = True  # what is there stays, should reads be unusable from now on
         if not gained(round_row(number, summaries[-1])):
             _tell(progress, f"round {number} appended no base and made no join: it is the last")
             break
@@ -552,7 +553,7 @@ class Run:
         The folder, with ``extended.fasta``, ``extensions.tsv``, ``summary.json``,
         ``results.zarr``, ``report.html`` and, if contigs were joined, ``joined.fasta``,
         ``joins.tsv``, ``joined.agp`` and ``graph.gfa``. Of several rounds these are the results of
-        the last one that gained something, and ``round1`` and so on are runs of their own.
+        the last one that gained something; each is a run of its own in ``rounds``.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Rounds: what a run gave is extended and joined again, until nothing is gained.
 
-Each round is a run of its own, in ``round1``, ``round2`` and so on below the folder of the whole
-run: the same options and reads, and as contigs what the round before it wrote. Results of the whole
-run are those of the last round that gained something, under their usual names. They are hard links,
-so they take no space, and outlast the folders of the rounds.
+Each round is a run in ``rounds/round1`` and so on below the folder of the whole run: the
+same options and reads, and as contigs what the round before it wrote. Results of the whole run are
+those of the last round that gained something, under their usual names. They are hard links, so they
+take no space, and outlast the folders of the rounds.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
     "take_over",
 ]
 
-OF_THE_WHOLE = frozenset({"run.json", "summary.json", "evaluation.json", "report.html"})
-"""Files of a run that a round has for itself."""
+OF_THE_WHOLE = frozenset({"run.json", "summary.json", "evaluation.json", "report.html", "rounds"})
+"""What the whole run has for itself."""
 
 
 def round_folder(path: str | os.PathLike[str], number: int) -> Path:
     """Where round ``number``, from 1, lies below the folder of the whole run."""
-    return Path(path) / f"round{number}"
+    return Path(path) / "rounds" / f"round{number}"
 
 
 def heading_of_rounds(summary: Mapping[str, Any]) -> str:

@@ -57,6 +57,7 @@ OWN_FILES = frozenset(
         "joined.fasta",
         "joined.agp",
         "graph.gfa",
+        "rounds",
     }
 )
 """What dlasm writes in a run folder, beside the lock, the log and the folder of the work."""
@@ -65,7 +66,6 @@ PREVIOUS = ".previous"
 """Where a finished run that is being replaced waits until the new one is finished, too."""
 
 _WORK = re.compile(r"work\.[0-9a-f]{32}")
-_ROUND = re.compile(r"round[1-9][0-9]*")
 _REMOVED = re.compile(r"\.removed\.[0-9a-f]{32}")
 
 
@@ -363,7 +363,7 @@ def _lock(path: Path) -> int:
 
 def _is_own(name: str) -> bool:
     """Whether a name in a run folder is one of dlasm's; what is not stays where it is."""
-    return name in OWN_FILES or any(each.fullmatch(name) for each in (_WORK, _ROUND))
+    return name in OWN_FILES or _WORK.fullmatch(name) is not None
 
 
 def _is_left_over(name: str) -> bool:

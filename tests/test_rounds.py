@@ -27,6 +27,7 @@ from dlasm.rounds import take_over
 from dlasm.store import open_results
 
 FILES = (*TABLES, *dj.FILES)
+FIRST, SECOND = "rounds/round1", "rounds/round2"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -49,14 +50,14 @@ def extend(community, output, **options):
 
 def test_a_second_round_is_a_run_on_what_the_first_one_gave(community, twice, tmp_path):
     one = extend(community, tmp_path / "one", rounds=1)
-    assert files_of(twice.path / "round1") == files_of(one.path)
+    assert files_of(twice.path / FIRST) == files_of(one.path)
     two = dlasm.extend(
         one.path / "joined.fasta",
         reads=community.reads_paths,
         output=tmp_path / "two",
         join="full",
     )
-    assert files_of(twice.path) == files_of(two.path) == files_of(twice.path / "round2")
+    assert files_of(twice.path) == files_of(two.path) == files_of(twice.path / SECOND)
     assert twice.extensions().equals(two.extensions())
     assert twice.joins().equals(two.joins())
     begin, first, second = twice.summary()["rounds"]
@@ -82,7 +83,7 @@ def test_a_second_round_is_a_run_on_what_the_first_one_gave(community, twice, tm
     assert summary["round"] == summary["parameters"]["rounds"] == 2
     assert summary["inputs"] == one.summary()["inputs"]
     assert summary["depth_source"] == one.summary()["depth_source"]
-    each = [dlasm.open_run(twice.path / f"round{n}").summary()["stages"] for n in (1, 2)]
+    each = [dlasm.open_run(twice.path / "rounds" / f"round{n}").summary()["stages"] for n in (1, 2)]
     for name, stage in summary["stages"].items():
         assert stage["seconds"] == pytest.approx(sum(one[name]["seconds"] for one in each))
         assert stage["peak_rss_bytes"] == max(one[name]["peak_rss_bytes"] for one in each)
@@ -90,7 +91,7 @@ def test_a_second_round_is_a_run_on_what_the_first_one_gave(community, twice, tm
 
 def test_without_joins_the_extended_contigs_are_extended(community, tmp_path):
     run = extend(community, tmp_path / "run", join=None)
-    before = dict(fasta_records(run.path / "round1" / "extended.fasta"))
+    before = dict(fasta_records(run.path / FIRST / "extended.fasta"))
     after = dict(fasta_records(run.path / "extended.fasta"))
     assert len(before) == len(after)
     for (old, sequence), (new, longer) in zip(before.items(), after.items(), strict=True):
@@ -109,16 +110,15 @@ def test_who_computes_changes_no_byte(community, twice, tmp_path, options):
 def test_results_outlast_a_move_and_the_folders_of_the_rounds(twice, tmp_path):
     shutil.copytree(twice.path, tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
-    for number in (1, 2):
-        shutil.rmtree(tmp_path / "there" / f"round{number}")
+    shutil.rmtree(tmp_path / "there" / "rounds")
     run = dlasm.open_run(tmp_path / "there")
     assert files_of(run.path) == files_of(twice.path)
     assert run.contigs().equals(twice.contigs())
 
 
 def test_results_take_no_more_space(twice):
-    for path in (twice.path / "round2").rglob("*"):
-        whole = twice.path / path.relative_to(twice.path / "round2")
+    for path in (twice.path / SECOND).rglob("*"):
+        whole = twice.path / path.relative_to(twice.path / SECOND)
         if path.is_file() and (path.name in FILES or "results.zarr" in path.parts):
             assert path.samefile(whole)
 
@@ -128,7 +128,7 @@ def test_where_there_are_no_hard_links_results_are_copied(twice, tmp_path, monke
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    take_over(twice.path / "round2", tmp_path)
+    take_over(twice.path / SECOND, tmp_path)
     assert files_of(tmp_path) == files_of(twice.path)
     copied = {path.relative_to(tmp_path) for path in (tmp_path / "results.zarr").rglob("*")}
     assert copied == {
@@ -144,7 +144,7 @@ def test_a_full_disk_while_linking_is_an_error(twice, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "link", refused)
     with pytest.raises(OSError, match="No space left"):
-        take_over(twice.path / "round2", tmp_path)
+        take_over(twice.path / SECOND, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -188,8 +188,8 @@ def test_it_stops_when_nothing_is_gained(tmp_path):
     ]
     assert rows[2]["appended_bases"] == 0
     assert run.summary()["round"] == 1  # that of the second one would say that nothing grew
-    assert files_of(run.path) == files_of(run.path / "round1")
-    assert not (run.path / "round3").exists()
+    assert files_of(run.path) == files_of(run.path / FIRST)
+    assert not (run.path / "rounds" / "round3").exists()
     ((_, sequence),) = fasta_records(run.path / "joined.fasta")
     assert sequence == genome
     shown = CliRunner().invoke(main, ["inspect", str(run.path)]).output
@@ -201,7 +201,7 @@ def test_it_stops_at_once_when_the_first_round_gains_nothing(tmp_path):
     contigs, reads = write_input(tmp_path, {"a": random_bases(2, 500)}, [random_bases(3, 100)])
     run = dlasm.extend(contigs, single=reads, output=tmp_path / "run", rounds=3)
     assert [row["round"] for row in run.summary()["rounds"]] == [0, 1]
-    assert files_of_extension(run.path) == files_of_extension(run.path / "round1")
+    assert files_of_extension(run.path) == files_of_extension(run.path / FIRST)
 
 
 def files_of_extension(folder: Path) -> list[bytes]:
@@ -222,7 +222,9 @@ def test_a_circle_stays_as_it_was_closed(tmp_path):
     assert rows[1]["joins"] == 1
     assert rows[2]["appended_bases"] > 0  # of the other contig, so the circle was there again
     assert not any(row["joins"] for row in rows[2:])
-    first, last = (dict(fasta_records(run.path / of / "joined.fasta")) for of in ("round1", ""))
+    first, last = (
+        dict(fasta_records(run.path / of / "joined.fasta")) for of in ("rounds/round1", "")
+    )
     (header,) = (header for header in first if header.startswith("p "))
     assert "circular=yes" in header
     assert last[header] == first[header]
@@ -347,14 +349,14 @@ def test_a_run_of_rounds_is_replaced_as_a_whole(community, twice, tmp_path):
     shutil.copytree(twice.path, output)
     (output / "notes.txt").write_text("mine")
     run_until_killed(community, output, *MOMENTS["second round's contigs"], mode="force")
-    assert files_of(output / ".previous" / "round1") == files_of(twice.path / "round1")
+    assert files_of(output / ".previous" / FIRST) == files_of(twice.path / FIRST)
     with pytest.raises(OutputExistsError, match="holds a run already"):
         extend(community, output)
     run = extend(community, output, rounds=1, force=True)
-    assert not list(run.path.glob("round*"))
+    assert not (run.path / "rounds").exists()
     assert not (output / ".previous").exists()
     assert (output / "notes.txt").read_text() == "mine"
-    assert files_of(run.path) == files_of(twice.path / "round1")
+    assert files_of(run.path) == files_of(twice.path / FIRST)
 
 
 def test_nobody_else_writes_in_the_folder_meanwhile(community, tmp_path, monkeypatch):
@@ -371,7 +373,7 @@ def test_nobody_else_writes_in_the_folder_meanwhile(community, tmp_path, monkeyp
 
     monkeypatch.setattr(dlasm.rounds, "next_contigs", between_rounds)
     extend(community, tmp_path / "run")
-    assert tried == [tmp_path / "run" / "round1"]
+    assert tried == [tmp_path / "run" / FIRST]
 
 
 def test_other_rounds_are_refused(community, twice):
@@ -387,6 +389,29 @@ def test_bad_input_leaves_no_round(community, tmp_path):
     with pytest.raises(dlasm.errors.ReadsError, match="No result was written"):
         dlasm.extend(community.contigs_path, single=reads, output=tmp_path / "run", rounds=2)
     assert not (tmp_path / "run").exists()
+
+
+def test_rounds_that_are_finished_outlast_bad_input(community, twice, tmp_path, monkeypatch):
+    import dlasm.rounds
+
+    first, second = (tmp_path / path.name for path in community.reads_paths)
+    for path in community.reads_paths:
+        shutil.copy(path, tmp_path / path.name)
+    whole, next_contigs = second.read_bytes(), dlasm.rounds.next_contigs
+
+    def damaged(folder):
+        second.write_bytes(whole[:-100])
+        return next_contigs(folder)
+
+    options = {"reads": (first, second), "output": tmp_path / "run", "join": "full", "rounds": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(dlasm.rounds, "next_contigs", damaged)
+        with pytest.raises(dlasm.errors.ReadsError):
+            dlasm.extend(community.contigs_path, **options)
+    assert dlasm.open_run(tmp_path / "run" / FIRST)
+    second.write_bytes(whole)
+    run = dlasm.extend(community.contigs_path, **options, resume=True)
+    assert files_of(run.path) == files_of(twice.path)
 
 
 def test_parameters_of_rounds(tmp_path):
@@ -424,4 +449,4 @@ def test_the_commands_on_a_run_of_rounds(community, tmp_path):
     done = CliRunner().invoke(main, ["evaluate", str(output), "--reference", genomes])
     assert done.exit_code == 0, done.output
     assert json.loads((output / "evaluation.json").read_text())["contiguity"]["joined"]["nga50"]
-    assert not (output / "round2" / "evaluation.json").exists()
+    assert not (output / SECOND / "evaluation.json").exists()

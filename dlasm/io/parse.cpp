@@ -1271,7 +1271,8 @@ NB_MODULE(_parse, m) {
       .def(nb::init<>())
       .def("feed", &ContigParser::feed, "block"_a, "Parse the next block of the file.")
       .def("finish", &ContigParser::finish,
-           "Give bases, offsets, name values, name offsets, depth, circles, headers by form of depth, "
+           "Give bases, offsets, name values, name offsets, depth, circles, headers by form of "
+           "depth, "
            "counts.")
       .def_prop_ro("records", &ContigParser::records);
   m.def("table_depths", &table_depths, "text"_a, "name_values"_a, "name_offsets"_a, "name_column"_a,
