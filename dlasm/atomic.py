@@ -7,6 +7,7 @@ folder: what writes for a run that is gone must fail, not bring the run's folder
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -21,6 +22,7 @@ __all__ = [
     "begin_folder",
     "drop_folder",
     "finish_folder",
+    "link_whole",
     "remove_tree",
     "sync_file",
     "sync_folder",
@@ -29,6 +31,11 @@ __all__ = [
     "whole_folder",
     "write_json",
 ]
+
+_NO_LINKS = frozenset(
+    {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+)
+"""What systems say that have no hard links, or none more for a file."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.wip")
 
@@ -129,6 +136,34 @@ def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
     """Write a JSON file that is at any moment either the old one or the new one."""
     with whole_file(path, sync=True) as file:
         file.write((json.dumps(value, indent=2) + "\n").encode())
+
+
+def link_whole(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Give a file, or all files of a folder, a second name; a copy where a disk has no hard links.
+
+    It takes the place of ``path`` when it is whole.
+    """
+    source, path = Path(source), Path(path)
+    if source.is_dir():
+        with whole_folder(path, sync=True) as folder:
+            shutil.copytree(source, folder, copy_function=_link, dirs_exist_ok=True)
+        return
+    work = _temporary(path)
+    try:
+        _link(source, work)
+        work.replace(path)
+    finally:
+        work.unlink(missing_ok=True)  # if it was the same file already, renaming does nothing
+
+
+def _link(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, path)
+        sync_folder(path)  # opening for reading serves for files as well
 
 
 def remove_tree(path: Path) -> None:

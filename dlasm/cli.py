@@ -343,6 +343,12 @@ _shown = _under("What is shown")
     is_flag=True,
     help="With --join, join an end that overlaps several to a clear winner by pairs.",
 )
+@_assembly(
+    "--rounds",
+    type=click.IntRange(1),
+    default=1,
+    help="Extend (and join) what this gives again, so often at most, until nothing is gained.",
+)
 @_machine(
     "--threads",
     type=click.IntRange(1),
@@ -803,6 +809,16 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
     # paths are printed as they are: no markup, no line breaks
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(f"{path}")
+    if rounds := summary.get("rounds"):
+        from dlasm.rounds import heading_of_rounds
+
+        table = Table()
+        for name in rounds[0]:
+            table.add_column(name.replace("_", " "), justify="right")
+        for each in rounds:
+            table.add_row(*(f"{value:,}" for value in each.values()))
+        console.print(table)
+        console.print(heading_of_rounds(summary))
     table = Table()
     for name, justify in (("", "left"), ("before", "right"), ("after", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -987,9 +1003,30 @@ def _print_evaluation(evaluation: Mapping[str, Any], path: Path) -> None:
 
 def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:
     """Print how far a run came."""
-    from dlasm.state import PREVIOUS
+    from dlasm.rounds import round_folder
+    from dlasm.state import PREVIOUS, read_state
 
     click.echo(f"{path}: not finished (begun {state['started']} by dlasm {state['version']})")
+    for number in range(1, 1 + (state["options"].get("rounds") or 0)):
+        of_round = round_folder(path, number)
+        if not (of_round / "run.json").is_file():
+            break
+        round_state = read_state(of_round)
+        if round_state["state"] == "finished":
+            click.echo(f"  round {number}: done")
+        else:
+            click.echo(f"  round {number}:")
+            _print_stages(of_round, round_state)
+    _print_stages(path, state)
+    click.echo("  continue it with the same command and --resume")
+    if (path / PREVIOUS / "run.json").is_file():
+        click.echo(
+            f"  it is to replace a finished run, which is kept in {path / PREVIOUS} until then"
+        )
+
+
+def _print_stages(path: Path, state: Mapping[str, Any]) -> None:
+    """Print how far the stages of a run came."""
     for name, stage in state["stages"].items():
         click.echo(f"  {name}: done in {stage['seconds']:.1f} s")
     work = path / state["work"]
@@ -1001,11 +1038,6 @@ def _print_unfinished(path: Path, state: Mapping[str, Any]) -> None:
     if partitions.is_dir():
         count = sum(1 for _ in partitions.glob("[0-9]*.npz"))
         click.echo(f"  extend: {count} of {state['stages']['plan']['partitions']} partitions")
-    click.echo("  continue it with the same command and --resume")
-    if (path / PREVIOUS / "run.json").is_file():
-        click.echo(
-            f"  it is to replace a finished run, which is kept in {path / PREVIOUS} until then"
-        )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from dlasm.arrays import SIDES
 from dlasm.atomic import whole_file
 from dlasm.errors import ResourceError
 from dlasm.params import OUTCOMES
+from dlasm.rounds import heading_of_rounds
 from dlasm.store import Results, open_results
 from dlasm.work import read_json
 
@@ -70,6 +71,7 @@ MEANINGS = {
     "support": ("were cut for want of support", "too few fragments hold the bases that follow"),
     "no_reads": ("have no candidate reads", "no candidate reads"),
     "short_contig": ("are of too short contigs", "the contig is shorter than the start k"),
+    "circular": ("are of circles", "the contig was a circle before, and has no ends"),
     "no_walk": ("have reads but no walk", "reads, but none that extends the end"),
 }
 """What is said of ends with each outcome of :data:`dlasm.params.OUTCOMES`, and what it means."""
@@ -677,6 +679,20 @@ def _gained(runs: Sequence[_Facts]) -> str:
     return _section(heading, _table(["", *_heads(runs), ""], rows), wide=True)
 
 
+def _rounds(runs: Sequence[_Facts]) -> str:
+    """List the rounds of a run of several."""
+    if len(runs) > 1 or "rounds" not in runs[0].summary:
+        return ""
+    rows = runs[0].summary["rounds"]
+    change, joins = rows[-1]["bases"] - rows[0]["bases"], sum(row["joins"] for row in rows)
+    return _section(
+        f"{_count(len(rows) - 1, 'rounds')}: {_signed(change)} bases, {_count(joins, 'joins')}",
+        _table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows]),
+        _paragraph(f"On this page {heading_of_rounds(runs[0].summary)}."),
+        wide=True,
+    )
+
+
 def _made(run: _Facts) -> int:
     """Count the joins that were made."""
     return sum(count for (verdict, _), count in (run.joins or Counter()).items() if verdict in MADE)
@@ -1223,6 +1239,7 @@ def _size(about: Mapping[str, Any]) -> _Num:
 
 
 SECTIONS: tuple[Callable[[Sequence[_Facts]], str], ...] = (
+    _rounds,
     _gained,
     _bins,
     _lengths,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +125,8 @@ class Extended:
         As in group ``results``.
     depth : numpy.ndarray
         float64, shape (contigs,), fold.
+    circles : numpy.ndarray
+        int64. Contigs that were circles before; they have no ends.
     """
 
     bases: np.ndarray
@@ -132,6 +134,7 @@ class Extended:
     walk_values: np.ndarray
     walk_offsets: np.ndarray
     depth: np.ndarray
+    circles: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -578,6 +581,7 @@ def find_joins(
         ("not_extended", ~_is_appended(contigs, overlaps)),
         ("crowded", is_crowded),
         ("itself", end == partner),
+        ("circle", np.isin(end // 2, contigs.circles) | np.isin(partner // 2, contigs.circles)),
     ):
         reason[holds] = REASONS.index(name)
 
@@ -644,8 +648,10 @@ class Chains:
         return len(self.start) - 1
 
 
-def make_chains(contigs: int, joins: Mapping[str, np.ndarray]) -> Chains:
-    """Follow the joins that were made; see :class:`Chains`."""
+def make_chains(
+    contigs: int, joins: Mapping[str, np.ndarray], circles: Sequence[int] | np.ndarray = ()
+) -> Chains:
+    """Follow the joins that were made; ``circles`` were some before. See :class:`Chains`."""
     made = joins["verdict"] != VERDICTS.index("refused")
     partner = np.full(2 * contigs, -1, np.int64)
     overlap = np.zeros(2 * contigs, np.int64)
@@ -656,23 +662,23 @@ def make_chains(contigs: int, joins: Mapping[str, np.ndarray]) -> Chains:
     skip = overlap[member ^ 1]
     first = start[:-1][is_circular == 0]
     skip[first] = 0
+    is_circular[np.isin(member[start[:-1]] // 2, circles)] = 1
     several = np.diff(start) > 1
     return Chains(member, start, skip, is_circular, np.where(several, np.cumsum(several), 0))
 
 
-def join_figures(lengths: np.ndarray, joins: Mapping[str, np.ndarray], size: int) -> dict[str, Any]:
+def join_figures(contigs: Extended, joins: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Count what joins did.
 
     Parameters
     ----------
-    lengths : numpy.ndarray
-        Bases of each extended contig.
+    contigs : Extended
+        The extended contigs.
     joins : mapping of str to numpy.ndarray
         From :func:`find_joins`.
-    size : int
-        Bases of the contigs before extension, for an N50 that can be compared with theirs.
     """
-    chains = make_chains(len(lengths), joins)
+    lengths = contigs.lengths
+    chains = make_chains(len(lengths), joins, contigs.circles)
     of_chain = _chain_lengths(lengths, chains)
     reasons = np.bincount(joins["reason"], minlength=len(REASONS))
     verdicts = np.bincount(joins["verdict"], minlength=len(VERDICTS))
@@ -688,7 +694,7 @@ def join_figures(lengths: np.ndarray, joins: Mapping[str, np.ndarray], size: int
         "contigs": len(chains),
         "bases": int(of_chain.sum()),
         "n50": n50(of_chain),
-        "n50_of_input_size": n50(of_chain, size),
+        "n50_of_input_size": n50(of_chain, int(contigs.offsets[-1])),
         "longest": int(of_chain.max(initial=0)),
     }
 
@@ -785,7 +791,7 @@ def write_joined(
         Which of :data:`FILES`.
     """
     folder = Path(folder)
-    chains = make_chains(len(contigs), joins)
+    chains = make_chains(len(contigs), joins, contigs.circles)
     lengths = contigs.lengths
     sequences = (contigs.bases, contigs.offsets, contigs.walk_values, contigs.walk_offsets)
     weight = lengths[chains.member // 2].astype(float)

@@ -106,6 +106,7 @@ OUTCOMES = (
     "no_reads",
     "short_contig",
     "no_walk",
+    "circular",
 )
 """Names of the codes in array ``outcome``; must match ``Outcome`` in ``kernels/rules.cuh``."""
 
@@ -132,6 +133,7 @@ REASONS = (
     "rival",
     "short",
     "repeat",
+    "circle",  # one contig was a circle before, and has no ends
 )
 """Names of the codes in array ``reason`` of joins; :func:`dlasm.joins.decide` explains the later
 ones."""

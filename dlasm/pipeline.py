@@ -77,6 +77,7 @@ from dlasm.resources import MemoryPlan, check_space, parse_size, plan_memory
 from dlasm.runs import write_run_file
 from dlasm.state import RunFolder, content_difference, identify_input, read_state
 from dlasm.store import (
+    CIRCULAR,
     begin_store,
     finalise,
     has_partition,
@@ -164,6 +165,7 @@ def extend(
     bin_limit: int = defaults.BIN_LIMIT,
     join: str | None = None,
     join_ambiguous: bool = False,
+    rounds: int = 1,
     client: Client | None = None,
     workers: int | str = "auto",
     threads: int | None = None,
@@ -229,6 +231,10 @@ def extend(
     join_ambiguous : bool
         With ``join``, whether an end that overlaps several is joined to the one that most pairs of
         reads speak for, if those are at least two and twice as many as for any other.
+    rounds : int
+        How often contigs are extended (and joined) at most: what a round gave is the next one's
+        contigs. It ends before if a round appends no base and makes no join. More than one needs
+        reads in files, which are mapped anew in each; see :mod:`dlasm.rounds`.
     client : distributed.Client, optional
         Of the cluster to use, as :func:`dlasm.local_cluster` gives it.
     workers : int or "auto"
@@ -309,6 +315,15 @@ def extend(
         join=join,
         join_ambiguous=join_ambiguous,
     )
+    rounds = _whole("rounds", rounds)
+    if rounds < 1:
+        raise ParameterError(f"rounds are {rounds}; there must be at least 1")
+    if rounds > 1 and options.mapper is None:
+        given = next(n for n in ("candidates", "bam", "paf") if getattr(options, n) is not None)
+        raise ParameterError(
+            f"rounds are {rounds}, and {given} tells of reads on the contigs as they are alone; "
+            "give contigs and reads, which are mapped in every round, or 1 round"
+        )
     partition_bytes = _whole("partition bytes", partition_bytes)
     threads = None if threads is None else _whole("threads", threads)
     workers = workers if workers == "auto" else _whole("workers", workers)
@@ -345,6 +360,12 @@ def extend(
             "'none'"
         )
     inputs = options.identify()
+    for about in inputs if rounds > 1 else ():
+        if about.get("pipe") and about["role"] == "reads":
+            raise ParameterError(
+                f"{about['path']}: is a pipe, and {rounds} rounds read the reads as often; give "
+                "files, or 1 round"
+            )
     _refuse_inputs_in(output, inputs)
     count = _choose_workers(workers, inputs) if client is None else 0
     chosen = GpuChoice([])
@@ -355,7 +376,7 @@ def extend(
     progress = progress or Progress()
     folder = RunFolder.prepare(
         output,
-        options=options.result_options(),
+        options={**options.result_options(), **({"rounds": rounds} if rounds > 1 else {})},
         inputs=inputs,
         command=command or sys.argv,
         force=force,
@@ -425,9 +446,83 @@ def extend(
             kernel=kernel,
             say=say,
         )
-        with _explained(folder):
+
+        def run(folder: RunFolder, options: _Options) -> None:
             _Stages(folder, options, progress, pools, partition_bytes, limit).run()
+
+        with _explained(folder):
+            if rounds == 1:
+                run(folder, options)
+            else:
+                _run_rounds(folder, options, inputs, rounds, progress, run)
         return Run(folder.path)
+
+
+def _run_rounds(
+    folder: RunFolder,
+    options: _Options,
+    inputs: Sequence[Mapping[str, Any]],
+    rounds: int,
+    progress: Progress,
+    run: Callable[[RunFolder, _Options], None],
+) -> None:
+    """Run rounds, those that are there already only as far as they are not finished."""
+    from dlasm.rounds import (
+        combined_summary,
+        gained,
+        next_contigs,
+        round_folder,
+        round_row,
+        take_over,
+    )
+
+    summaries: list[dict[str, Any]] = []
+    last = 1
+    for number in range(1, rounds + 1):
+        path = round_folder(folder.path, number)
+        if number > 1:
+            contigs = next_contigs(round_folder(folder.path, number - 1))
+            options = replace(options, contigs=os.fspath(contigs), depths=None)
+            reads = [about for about in inputs if about["role"] == "reads"]
+            inputs = [identify_input("contigs", contigs, ContigsError), *reads]
+        _tell(progress, f"round {number} of {rounds}: {options.contigs}")
+        one = RunFolder.prepare(
+            path,
+            options=options.result_options(),
+            inputs=inputs,
+            command=folder.state["command"],
+            resume=True,
+        )
+        try:
+            if one.state["state"] == "finished":
+                _write_missing(path)
+            else:
+                run(one, options)
+                progress.close()
+        finally:
+            one.close()
+        summaries.append(read_json(path / "summary.json"))
+        folder.resumed = True  # what is there stays, should reads be unusable from now on
+        if not gained(round_row(number, summaries[-1])):
+            _tell(progress, f"round {number} appended no base and made no join: it is the last")
+            break
+        last = number
+    take_over(round_folder(folder.path, last), folder.path)
+    state = folder.state
+    whole = {
+        "command": state["command"],
+        "started": state["started"],
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "seconds": round(time.perf_counter() - folder.begun, 3),
+        "parameters": {"rounds": rounds},
+        "inputs": state["inputs"],
+    }
+    write_json(folder.path / "summary.json", combined_summary(summaries, last, whole))
+    state["stages"] = read_state(round_folder(folder.path, last))["stages"]
+    folder.save()
+    _write_page(folder.path, progress)
+    folder.finish()
+    log.info("finished")
 
 
 def open_run(path: PathLike) -> Run:
@@ -459,7 +554,8 @@ class Run:
     path : Path
         The folder, with ``extended.fasta``, ``extensions.tsv``, ``summary.json``,
         ``results.zarr``, ``report.html`` and, if contigs were joined, ``joined.fasta``,
-        ``joins.tsv``, ``joined.agp`` and ``graph.gfa``.
+        ``joins.tsv``, ``joined.agp`` and ``graph.gfa``. Of several rounds these are the results of
+        the last one that gained something; each is a run of its own in ``rounds``.
 
     Raises
     ------
@@ -1062,8 +1158,10 @@ def _extended(results: Results) -> tuple[JoinContigs, Names]:
         for name in ("bases", "name_values", "name_offsets", "depth")
     }
     walks = np.asarray(results.array("results", "walk_values")[:])
+    outcomes = np.asarray(results.array("results", "outcome")[:])
+    circles = np.flatnonzero(outcomes[::2] == CIRCULAR)
     contigs = Extended(
-        arrays["bases"], results.offsets, walks, results.walk_offsets, arrays["depth"]
+        arrays["bases"], results.offsets, walks, results.walk_offsets, arrays["depth"], circles
     )
     return contigs, Names(arrays["name_values"], arrays["name_offsets"])
 
@@ -1154,6 +1252,12 @@ def _note(progress: Progress, text: str) -> None:
     """Say something that is good to know, in the log too."""
     progress.note(text)
     log.warning("%s", text)
+
+
+def _tell(progress: Progress, text: str) -> None:
+    """Say how far a run is, in the log too."""
+    progress.note(text)
+    log.info("%s", text)
 
 
 def _warn(progress: Progress, text: str) -> None:
@@ -1844,6 +1948,8 @@ class _Stages:
         runs = RunFiles(paths)
         counts = count_candidates(runs, about["reach"], len(contigs))
         words = packed_words_per_end(runs, about["reach"], len(contigs))
+        for each in (counts, words):
+            each.reshape(-1, 2)[contigs.circles] = 0  # a circle has no ends
         bins = assign_bins(counts, self.options.bin_limit)
         workers = self.pools.workers()
         gpus = workers.get(GPU_POOL, 0)
@@ -2025,6 +2131,7 @@ class _Stages:
             np.asarray(results.array("results", "walk_values")[:]),
             results.walk_offsets,
             depth,
+            job.contigs.circles,
         )
 
     def _join(self) -> None:
@@ -2080,7 +2187,7 @@ class _Stages:
             write_joined(self.folder.path, extended, joins, names)
             about["figures"]["joins"] = {
                 "mode": self.options.join,
-                **join_figures(extended.lengths, joins, int(contigs.offsets[-1])),
+                **join_figures(extended, joins),
             }
         return about
 

@@ -57,6 +57,7 @@ OWN_FILES = frozenset(
         "joined.fasta",
         "joined.agp",
         "graph.gfa",
+        "rounds",
     }
 )
 """What dlasm writes in a run folder, beside the lock, the log and the folder of the work."""

@@ -75,6 +75,7 @@ JOINS = "joins"
 """Name of the group of joins."""
 
 NO_READS = OUTCOMES.index("no_reads")
+CIRCULAR = OUTCOMES.index("circular")
 
 
 # -- partitions ------------------------------------------------------------------------------------
@@ -302,6 +303,8 @@ def _fill(
         here = [n for n in range(len(plan)) if first[n] < end and last[n] >= begin]
         loaded = {n: loaded.get(n) or read_partition(partitions, n) for n in here}
         block = _gather_block(begin, end, list(loaded.values()))
+        low, high = np.searchsorted(contigs.circles, [begin, end])
+        block["outcome"].reshape(-1, 2)[contigs.circles[low:high] - begin] = CIRCULAR
         appenders["contig"].append(np.arange(begin, end, dtype=np.int64))
         appenders["bin"].append(bins[begin:end])
         appenders["candidates"].append(candidates[2 * begin : 2 * end])

@@ -66,6 +66,7 @@ _CONTIG_ARRAYS = {
     "name_values": np.uint8,
     "name_offsets": np.int64,
     "depth": np.float64,
+    "circles": np.int64,
 }
 
 
@@ -87,13 +88,17 @@ def write_contigs(path: str | os.PathLike[str], pieces: Iterable[Contigs]) -> No
             ends = {"offsets": 0, "name_offsets": 0}
             for name in ends:
                 files[name].write(np.zeros(1, dtype=np.int64).data)
+            contigs = 0
             for piece in pieces:
                 for name, dtype in _CONTIG_ARRAYS.items():
                     values = np.ascontiguousarray(getattr(piece, name), dtype=dtype)
                     if name in ends:
                         values = values[1:] - values[0] + ends[name]
                         ends[name] = int(values[-1]) if len(values) else ends[name]
+                    elif name == "circles":
+                        values = values + contigs
                     files[name].write(np.ascontiguousarray(values).data)
+                contigs += len(piece)
                 source = piece.depth_source
                 for what, count in piece.counts.items():
                     counts[what] = counts.get(what, 0) + count

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dlasm.errors import ContigsError
 from dlasm.io.fasta import read_contigs
+from dlasm.work import open_contigs, write_contigs
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -86,6 +87,7 @@ def test_assemblies(parts, count, source, first):
         (["Contig12 1.5e+03", "Contig3 2.25"], "metahipmer", [1500.0, 2.25]),
         (["scaffold_1\t7", "scaffold_2 8.0 "], "metahipmer", [7.0, 8.0]),
         (["a depth=1.5", "b x depth_2", "c depth 3"], "metahipmer", [1.5, 2.0, 3.0]),
+        (["NODE_1_length_4_cov_12.5 depth=3", "joined_1 depth=2"], "metahipmer", [3.0, 2.0]),
         (["a multi=1", "b"], "unknown", [np.nan, np.nan]),
         (["a multi=1", "Contig1 2"], "unknown", [np.nan, np.nan]),
         (["a multi=often", "b multi=1"], "unknown", [np.nan, np.nan]),
@@ -100,6 +102,23 @@ def test_depth_of_headers(tmp_path, headers, source, depths):
     np.testing.assert_array_equal(contigs.depth, depths)
     if source != "unknown":
         assert contigs.counts["headers_with_depth"] == len(headers)
+
+
+def test_circles_are_those_whose_header_says_so(tmp_path):
+    headers = [
+        "a members=a+ circular=yes depth=1.00",
+        "b circular=no",
+        "circular=yes",
+        "d circular=yes",
+        "e not_circular=yes circular=yesterday",
+        "f\tcircular=yes\tx",
+        "g ncircular=yes circular=yes",
+    ]
+    text = "".join(f">{header}\nACGT\n" for header in headers)
+    contigs = read_contigs(write(tmp_path / "c.fa", text), block_bytes=7)
+    assert contigs.circles.tolist() == [0, 3, 5, 6]
+    write_contigs(tmp_path / "contigs", [contigs, contigs])
+    assert open_contigs(tmp_path / "contigs").circles.tolist() == [0, 3, 5, 6, 7, 10, 12, 13]
 
 
 def test_depth_of_some_headers_only(tmp_path):

@@ -435,7 +435,7 @@ def test_files_of_joins(tmp_path):
     ]
     assert table[1].split("\t")[:5] == ["c0", "left", "c1", "right", "20"]
     assert [line.split("\t")[-2] for line in table[1:]] == ["joined", "joined", "circular"]
-    found = dj.join_figures(contigs.lengths, joins, 1_000)
+    found = dj.join_figures(contigs, joins)
     assert (found["joined"], found["circles"], found["chains"]) == (2, 1, 1)
     assert (found["contigs"], found["bases"]) == (4, 600 + 5 + 300)
 

@@ -40,6 +40,8 @@ class Contigs:
         What was found: ``lower_case_bases``, ``n_bases``, ``iupac_bases``, ``gap_bases``,
         ``crlf_lines``, ``blank_lines``, ``headers_with_depth``, ``empty_contigs``,
         ``extra_depth_rows``.
+    circles : numpy.ndarray
+        int64, ascending. Contigs whose header says that they are circles, and so have no ends.
     """
 
     bases: np.ndarray
@@ -49,6 +51,7 @@ class Contigs:
     depth: np.ndarray
     depth_source: str = "unknown"
     counts: dict[str, int] = field(default_factory=dict)
+    circles: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -89,7 +92,8 @@ def read_contigs(
                or ``depth 12.5`` in the description
     ========== ==================================================================================
 
-    MEGAHIT and SPAdes give k-mer coverage, a little below read coverage.
+    MEGAHIT and SPAdes give k-mer coverage, a little below read coverage. ``circular=yes`` in the
+    description, as dlasm writes it, says that a contig is a circle.
 
     Parameters
     ----------
@@ -119,7 +123,9 @@ def read_contigs(
         try:
             while (block := reader.read()) is not None:
                 parser.feed(block)
-            bases, offsets, name_values, name_offsets, depth, forms, counts = parser.finish()
+            bases, offsets, name_values, name_offsets, depth, circles, forms, counts = (
+                parser.finish()
+            )
         except _parse.ParseError as problem:
             raise ContigsError(f"{path}: {problem}") from None
         except DamagedStreamError as problem:
@@ -140,7 +146,7 @@ def read_contigs(
         source = _SOURCES[forms.index(n)]
     else:
         depth = np.full(n, np.nan)
-    return Contigs(bases, offsets, name_values, name_offsets, depth, source, counts)
+    return Contigs(bases, offsets, name_values, name_offsets, depth, source, counts, circles)
 
 
 def _read_depths(

@@ -382,7 +382,7 @@ class ContigParser {
     nb::tuple forms =
         nb::make_tuple(forms_[kNoDepth], forms_[kMegahit], forms_[kSpades], forms_[kMetaHipMer]);
     return nb::make_tuple(bases_.give(), offsets_.give(), names_.give(), name_offsets_.give(),
-                          depth_.give(), forms, counts);
+                          depth_.give(), circles_.give(), forms, counts);
   }
 
   i64 records() const { return static_cast<i64>(depth_.size()); }
@@ -467,6 +467,13 @@ class ContigParser {
     index_.add(names_.data(), name_offsets_.data(), h);
     depth_.push(std::numeric_limits<double>::quiet_NaN());
     ++forms_[read_depth(p, name_end, end)];
+    static const char kCircular[] = "circular=yes";
+    const u8* word = name_end;
+    while ((word = std::search(word, end, kCircular, kCircular + 12)) != end &&
+           !(is_blank(word[-1]) && (word + 12 == end || is_blank(word[12])))) {
+      word += 12;
+    }
+    if (word != end) circles_.push(records() - 1);
   }
 
   // Takes `text` as the depth of the record; false if it is not a number at all.
@@ -482,19 +489,13 @@ class ContigParser {
   }
 
   DepthForm read_depth(const u8* name, const u8* name_end, const u8* end) {
-    static const char kCov[] = "_cov_";
-    const u8* cov = std::find_end(name, name_end, kCov, kCov + 5);
-    if (cov != name_end) {
-      const u8* number = cov + 5;
-      if (take_depth(number, std::find(number, name_end, '_'))) return kSpades;
-    }
     const bool of_metahipmer =
         begins_with(name, name_end, "Contig") || begins_with(name, name_end, "scaffold_");
     const u8* p = name_end;
     bool second = true, after_depth = false;
     for (;; second = false) {
       while (p < end && is_blank(*p)) ++p;
-      if (p == end) return kNoDepth;
+      if (p == end) break;
       const u8* word = p;
       while (p < end && !is_blank(*p)) ++p;
       if (begins_with(word, p, "multi=")) {
@@ -506,10 +507,18 @@ class ContigParser {
       }
       after_depth = p - word == 5 && begins_with(word, p, "depth");
     }
+    // the id last: where an earlier run kept it, its own tag says more
+    static const char kCov[] = "_cov_";
+    const u8* cov = std::find_end(name, name_end, kCov, kCov + 5);
+    if (cov != name_end) {
+      const u8* number = cov + 5;
+      if (take_depth(number, std::find(number, name_end, '_'))) return kSpades;
+    }
+    return kNoDepth;
   }
 
   Growing<u8> bases_, names_;
-  Growing<std::int64_t> offsets_, name_offsets_;
+  Growing<std::int64_t> offsets_, name_offsets_, circles_;
   Growing<double> depth_;
   NameIndex index_;
   std::vector<u8> header_;
@@ -1262,7 +1271,8 @@ NB_MODULE(_parse, m) {
       .def(nb::init<>())
       .def("feed", &ContigParser::feed, "block"_a, "Parse the next block of the file.")
       .def("finish", &ContigParser::finish,
-           "Give bases, offsets, name values, name offsets, depth, headers by form of depth, "
+           "Give bases, offsets, name values, name offsets, depth, circles, headers by form of "
+           "depth, "
            "counts.")
       .def_prop_ro("records", &ContigParser::records);
   m.def("table_depths", &table_depths, "text"_a, "name_values"_a, "name_offsets"_a, "name_column"_a,

@@ -10,13 +10,13 @@ struct Result {
   Text problem;
   i64 records = 0;
   std::vector<u8> bases, names;
-  std::vector<std::int64_t> offsets, name_offsets, forms, counts;
+  std::vector<std::int64_t> offsets, name_offsets, circles, forms, counts;
   std::vector<std::uint64_t> depth;  // as bits: NaN is NaN
 
   bool operator==(const Result& o) const {
     return problem == o.problem && records == o.records && bases == o.bases && names == o.names &&
-           offsets == o.offsets && name_offsets == o.name_offsets && forms == o.forms &&
-           counts == o.counts && depth == o.depth;
+           offsets == o.offsets && name_offsets == o.name_offsets && circles == o.circles &&
+           forms == o.forms && counts == o.counts && depth == o.depth;
   }
 };
 
@@ -38,10 +38,11 @@ Result parse(const std::vector<Text>& pieces) {
     result.depth.resize(depth.size());
     if (!depth.empty()) std::memcpy(result.depth.data(), depth.data(), 8 * depth.size());
     for (const double fold : depth) CHECK(std::isnan(fold) || (std::isfinite(fold) && fold >= 0));
-    for (const auto& form : std::any_cast<nb::tuple>(given[5])) {
+    result.circles = fuzz::values_of(std::any_cast<Out<std::int64_t>>(given[5]));
+    for (const auto& form : std::any_cast<nb::tuple>(given[6])) {
       result.forms.push_back(std::any_cast<i64>(form));
     }
-    for (const auto& [name, value] : std::any_cast<nb::dict>(given[6])) {
+    for (const auto& [name, value] : std::any_cast<nb::dict>(given[7])) {
       result.counts.push_back(std::any_cast<i64>(value));
     }
   } catch (const ParseError& problem) {
@@ -55,6 +56,7 @@ Result parse(const std::vector<Text>& pieces) {
 struct Model {
   bool valid = true;
   std::vector<Text> names, bases;
+  std::vector<std::int64_t> circles;
   std::size_t crlf = 0, blank = 0;
 };
 
@@ -68,6 +70,9 @@ Model model_of(const Text& text) {
           line.find('\r') == Text::npos && !words.empty() &&
           std::find(model.names.begin(), model.names.end(), words[0]) == model.names.end();
       if (!model.valid) break;
+      if (std::find(words.begin() + 1, words.end(), "circular=yes") != words.end()) {
+        model.circles.push_back(static_cast<i64>(model.names.size()));
+      }
       model.names.push_back(words[0]);
       model.bases.emplace_back();
     } else if (line.empty()) {
@@ -110,6 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     names += model.names[i];
     bases += model.bases[i];
   }
+  CHECK(result.circles == model.circles);
   CHECK(result.offsets.back() == static_cast<i64>(bases.size()));
   CHECK(fuzz::text_of(result.names.data(), result.names.size()) == names);
   CHECK(fuzz::text_of(result.bases.data(), result.bases.size()) == bases);

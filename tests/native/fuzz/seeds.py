@@ -67,6 +67,7 @@ CONTIGS = {
     "megahit": ">k141_0 flag=1 multi=5.0000 len=4\nACGT\n>k141_1 flag=0 multi=2.5 len=0\n",
     "spades": ">NODE_1_length_500_cov_12.5\nACGTNNNN\n>NODE_2_length_4_cov_1e2_x\nAC-T",
     "metahipmer": ">Contig7 12.5\nACGT\n>scaffold_7 3\nACGT\n>c depth=1.5\nA\n>d depth 7\nC\n",
+    "dlasm": ">a members=a+ circular=yes depth=2.00\nACGT\n>b circular=yes\tx circular=yesx\nA\n",
     "quirks": "\r\n\n> a \t\r\nACgtN.ryRY\r\n\r\n>empty\n\n>last\tx\nACGT\r",
     "faults": ">a\nACGT\n>a\nACGT\n>b multi=-1\nAC\rGT\n>\nA CGT\n@x\n",
 }
