@@ -852,6 +852,10 @@ def _print_summary(summary: Mapping[str, Any], path: Path, *, warnings: bool = F
                 or "none"
             )
         )
+        flagged = summary["joins"].get("flagged", {})
+        if any(flagged.values()):
+            hints = ", ".join(f"{count:,} {name}" for name, count in flagged.items())
+            console.print(f"joins that may switch between strains or copies, by {hints}")
     for library in summary["libraries"]:
         if "insert" in library and _insert_is_used(library):
             insert = library["insert"]

@@ -49,6 +49,7 @@ __all__ = [
     "find_joins",
     "find_overlaps",
     "join_figures",
+    "join_flags",
     "joins_frame",
     "make_chains",
     "write_joined",
@@ -108,6 +109,16 @@ WINNER_PAIRS = 2
 WINNER_FACTOR = 2
 """An ambiguous overlap is taken if so many pairs speak for it, and so many times as many as for any
 other of either end."""
+
+FLAG_RATIO = 2.0
+FLAG_ERRORS = 3.0
+FLAG_AGAINST = 2
+FLAG_SHARE = 0.1
+READ_LENGTH = 150
+"""Two contigs differ in depth if one is so many times as deep as the other and their logarithms
+differ by so many standard errors (of Poisson counts of reads of this length, bases). Reads vary at
+a junction if so many at one of its ends, and this share of them, go on otherwise. The README has
+what that finds on a mock community with strains."""
 
 FILES = ("joins.tsv", "joined.fasta", "joined.agp", "graph.gfa")
 """What a run with joins writes besides."""
@@ -690,6 +701,10 @@ def join_figures(contigs: Extended, joins: Mapping[str, np.ndarray]) -> dict[str
         "refused": {
             name: int(count) for name, count in zip(REASONS, reasons, strict=True) if name and count
         },
+        "flagged": {
+            name: int(np.count_nonzero(holds & (joins["verdict"] != VERDICTS.index("refused"))))
+            for name, holds in join_flags(joins, lengths).items()
+        },
         "chains": int(chains.number.max(initial=0)),
         "contigs": len(chains),
         "bases": int(of_chain.sum()),
@@ -704,8 +719,36 @@ def _chain_lengths(lengths: np.ndarray, chains: Chains) -> np.ndarray:
     return np.add.reduceat(used, chains.start[:-1]) if len(chains) else used
 
 
-def joins_frame(joins: Mapping[str, np.ndarray], names: Names) -> pd.DataFrame:
-    """Return what ``joins.tsv`` holds as a pandas DataFrame."""
+def join_flags(joins: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """Say at which candidates depths or reads hint at two strains, or at two copies of a repeat.
+
+    Parameters
+    ----------
+    joins : mapping of str to numpy.ndarray
+        Group ``joins`` of :mod:`dlasm.arrays`.
+    lengths : numpy.ndarray
+        int64. Bases of each extended contig.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        bool: ``depth`` where the contigs differ in it (:data:`FLAG_RATIO`), ``variants`` where
+        reads go on otherwise (:data:`FLAG_AGAINST`).
+    """
+    depth = np.maximum(np.stack([joins["depth_a"], joins["depth_b"]]), 1e-9)
+    reads = depth * lengths[np.stack([joins["end_a"], joins["end_b"]]) // 2] / READ_LENGTH
+    ratio = np.abs(np.log(depth[0] / depth[1]))
+    error = np.sqrt((1 / np.maximum(reads, 1e-9)).sum(axis=0))
+    against = np.stack([joins["against_a"], joins["against_b"]])
+    total = against + np.stack([joins["agree_a"], joins["agree_b"]])
+    is_candidate = joins["links"] != UNKNOWN
+    varies = ((against >= FLAG_AGAINST) & (against >= FLAG_SHARE * total)).any(axis=0)
+    differs = (ratio >= np.log(FLAG_RATIO)) & (ratio >= FLAG_ERRORS * error)
+    return {"depth": is_candidate & differs, "variants": is_candidate & varies}
+
+
+def joins_frame(joins: Mapping[str, np.ndarray], names: Names, lengths: np.ndarray) -> pd.DataFrame:
+    """Return what ``joins.tsv`` holds as a pandas DataFrame; ``lengths`` as :func:`join_flags`."""
     import pandas as pd
 
     columns: dict[str, Any] = {}
@@ -725,6 +768,9 @@ def joins_frame(joins: Mapping[str, np.ndarray], names: Names) -> pd.DataFrame:
             columns[name][values == UNKNOWN] = pd.NA
         else:
             columns[name] = values
+    flags = join_flags(joins, lengths)
+    each = zip(*(np.where(holds, name, "").tolist() for name, holds in flags.items()), strict=True)
+    columns["flags"] = [",".join(filter(None, names)) or "." for names in each]
     return pd.DataFrame(columns)
 
 
@@ -766,7 +812,8 @@ def write_joined(
     """Write what joins gave; each file appears when it is whole.
 
     ``joins.tsv``: a tab-separated row for each overlap of two extended ends, refused ones too:
-    ``contig_a``, ``side_a``, ``contig_b``, ``side_b`` and group ``joins`` of :mod:`dlasm.arrays`.
+    ``contig_a``, ``side_a``, ``contig_b``, ``side_b``, group ``joins`` of :mod:`dlasm.arrays`, and
+    ``flags`` (:func:`join_flags`).
 
     ``joined.fasta``: the contigs after joining, those that were not joined too. A chain of several
     has a new id; the header says its members in order with their orientation (``members=a+,b-``),
@@ -816,7 +863,7 @@ def write_joined(
     for name in files:
         with whole_file(folder / name) as file:
             if name == "joins.tsv":
-                joins_frame(joins, names).round(2).to_csv(
+                joins_frame(joins, names, lengths).round(2).to_csv(
                     file, sep="\t", index=False, quoting=csv.QUOTE_NONE, errors="surrogateescape"
                 )
             elif name == "graph.gfa":

@@ -598,7 +598,8 @@ class Run:
         """Return a pandas DataFrame with a row per overlap of two extended ends.
 
         Columns as ``joins.tsv`` has them: ``contig_a``, ``side_a``, ``contig_b``, ``side_b``, then
-        those of group ``joins`` of :mod:`dlasm.arrays` (missing where a count is not known).
+        those of group ``joins`` of :mod:`dlasm.arrays` (missing where a count is not known), then
+        ``flags``: ``depth``, ``variants`` or both where two strains may have been joined.
 
         Raises
         ------
@@ -614,7 +615,7 @@ class Run:
             np.asarray(self.results.array("contigs", name)[:])
             for name in ("name_values", "name_offsets")
         )
-        return joins_frame(joins, Names(*names))
+        return joins_frame(joins, Names(*names), self.results.extended_lengths)
 
     def contigs(self, *, sequences: bool = True) -> pd.DataFrame:
         """Return a pandas DataFrame with a row per contig, in input order.

@@ -387,6 +387,11 @@ class Results:
         """Where the bases of each end begin; int64, shape (2 * contigs + 1,)."""
         return np.asarray(self._results["walk_offsets"][:])
 
+    @property
+    def extended_lengths(self) -> np.ndarray:
+        """Bases of each contig with what was appended to it; int64, shape (contigs,)."""
+        return np.diff(self.offsets) + np.diff(self.walk_offsets).reshape(-1, 2).sum(axis=1)
+
     @cached_property
     def _name_offsets(self) -> np.ndarray:
         return np.asarray(self._contigs["name_offsets"][:])

@@ -434,10 +434,31 @@ def test_files_of_joins(tmp_path):
         "gap",
     ]
     assert table[1].split("\t")[:5] == ["c0", "left", "c1", "right", "20"]
-    assert [line.split("\t")[-2] for line in table[1:]] == ["joined", "joined", "circular"]
+    assert table[0].split("\t")[-3:] == ["verdict", "reason", "flags"]
+    assert [line.split("\t")[-3] for line in table[1:]] == ["joined", "joined", "circular"]
     found = dj.join_figures(contigs, joins)
     assert (found["joined"], found["circles"], found["chains"]) == (2, 1, 1)
     assert (found["contigs"], found["bases"]) == (4, 600 + 5 + 300)
+
+
+def test_flags_hint_at_strains():
+    joins = made([(1, 2, 60), (3, 4, 60), (5, 6, 60), (7, 8, 60), (9, 10, 60)], 6)
+    n = len(joins["end_a"])
+    # twice as deep; twice, but by chance; reads that vary; too few of many; no candidate
+    joins["depth_a"] = np.array([10.0, 2.0, 10.0, 10.0, 10.0])
+    joins["depth_b"] = np.array([21.0, 4.2, 11.0, 0.0, 30.0])
+    joins["links"] = np.array([3, 3, 3, 3, dj.UNKNOWN])
+    for side in "ab":
+        joins[f"agree_{side}"] = np.full(n, 18)
+        joins[f"against_{side}"] = np.zeros(n, np.int64)
+    joins["against_b"] = np.array([0, 1, 2, 0, 9])
+    lengths = np.full(6, 1000)
+    flags = dj.join_flags(joins, lengths)
+    assert flags["depth"].tolist() == [True, False, False, False, False]
+    assert flags["variants"].tolist() == [False, False, True, False, False]
+    joins["agree_b"][2] = 19  # two of 21
+    assert not dj.join_flags(joins, lengths)["variants"].any()
+    assert dj.join_flags(joins, np.full(6, 10_000))["depth"].tolist()[:2] == [True, True]
 
 
 def test_new_ids_are_no_contigs_ids(tmp_path):
@@ -470,7 +491,7 @@ def test_a_run_joins_what_is_adjacent(joined, community):
     table = joined.joins()
     figures = joined.summary()["joins"]
     assert list(table.columns[:4]) == ["contig_a", "side_a", "contig_b", "side_b"]
-    assert set(table.columns[4:]) == set(GROUPS["joins"]) - {"end_a", "end_b"}
+    assert set(table.columns[4:]) == set(GROUPS["joins"]) - {"end_a", "end_b"} | {"flags"}
     assert figures["joined"] == (table.verdict == "joined").sum() > 0
     assert figures["overlaps"] == len(table)
     assert sum(figures["refused"].values()) == (table.verdict == "refused").sum()

@@ -71,11 +71,9 @@ def main() -> None:
     for folder, genomes in zip(files[0::2], files[1::2], strict=True):
         run = dlasm.open_run(folder)
         joins, labels = candidates(run, genomes)
-        walks = np.diff(run.results.walk_offsets).reshape(-1, 2).sum(axis=1)
-        lengths = np.diff(run.results.offsets) + walks
         total = max(1, np.count_nonzero(labels == "true"))
         print(f"{folder}\n{'rules':32}{'true %':>8}" + "".join(f"{name:>10}" for name in LABELS))
-        for name, keep in kept(joins, lengths):
+        for name, keep in kept(joins, run.results.extended_lengths):
             counts = [int(np.count_nonzero(labels[keep] == label)) for label in LABELS]
             share = 100 * counts[LABELS.index("true")] / total
             print(f"{name:32}{share:8.1f}" + "".join(f"{count:10}" for count in counts))
