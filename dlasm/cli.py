@@ -384,6 +384,13 @@ _shown = _under("What is shown")
 @_machine("--scheduler", metavar="ADDRESS", help="Join the Dask cluster of this scheduler.")
 @_machine("--scheduler-file", type=PATH, help="Join it by the file that the scheduler wrote.")
 @_machine(
+    "--on-error",
+    type=click.Choice(defaults.ON_ERROR),
+    default="stop",
+    help="When three workers died of one partition: stop, to be resumed, or skip it, so that its "
+    "contigs stay as they are. Mapping always stops.",
+)
+@_machine(
     "--partition-size",
     type=click.FloatRange(min=0, min_open=True),
     default=defaults.PARTITION_BYTES / (1 << 20),

@@ -42,6 +42,7 @@ __all__ = [
     "Task",
     "TaskSource",
     "busy_over_time",
+    "killed_error",
     "run_here",
     "run_tasks",
 ]
@@ -199,11 +200,15 @@ class PartitionSource:
 
     def finished(self, number: int, pool: str, seconds: float) -> None:
         """Learn how long a partition took."""
-        if self._out.pop(number, None) == GPU_POOL:
-            self._left[self._bin(number)] -= self._size(number)
+        self.dropped(number)
         key = (pool, self._bin(number))
         work, before = self._done.get(key, (0, 0.0))
         self._done[key] = work + self._size(number), before + seconds
+
+    def dropped(self, number: int) -> None:
+        """Learn that a partition is not to be extended."""
+        if self._out.pop(number, None) == GPU_POOL:
+            self._left[self._bin(number)] -= self._size(number)
 
     def _bin(self, number: int) -> int:
         return int(self._plan.bin[number])
@@ -303,6 +308,7 @@ def run_tasks(
     pools: Callable[[], Mapping[str, Mapping[str, int]]],
     on_result: Callable[[Any], None],
     on_failure: Callable[[str, EngineError], None] = lambda _worker, _error: None,
+    on_deaths: Callable[[Task], None] | None = None,
 ) -> None:
     """Run all tasks of a source.
 
@@ -318,6 +324,9 @@ def run_tasks(
         Called here with what each task returned, in the order in which they finish.
     on_failure : callable
         Called here with the address of a worker whose GPU failed, and the error.
+    on_deaths : callable, optional
+        Called here with a task whose workers died again and again; the others go on. Without it the
+        run ends.
 
     Raises
     ------
@@ -378,8 +387,14 @@ def run_tasks(
         if died:
             deaths[task.number] += 1
             if deaths[task.number] >= DEATHS_ALLOWED:
-                raise _killed(task)
+                give_up(task)
+                return
         source.give_back(task, pool, died=died)
+
+    def give_up(task: Task) -> None:
+        if on_deaths is None:
+            raise killed_error(task)
+        on_deaths(task)
 
     def gpu_failed(future: Future, error: EngineError) -> None:
         """Let others do what a worker had whose GPU failed."""
@@ -434,6 +449,10 @@ def run_tasks(
                     result = _result(future, task)
                 except _LostError:
                     worker_is_gone(future)
+                    continue
+                except _KilledError:
+                    take_back(future)
+                    give_up(task)
                     continue
                 except EngineError as error:
                     if pool != GPU_POOL:
@@ -572,6 +591,10 @@ class _LostError(Exception):
     """The worker that had a result died before it could be fetched."""
 
 
+class _KilledError(Exception):
+    """The scheduler gave a task up whose workers died."""
+
+
 def _wait_for_workers(
     pools: Callable[[], Mapping[str, Mapping[str, int]]],
 ) -> Mapping[str, Mapping[str, int]]:
@@ -610,7 +633,7 @@ def _result(future: Future, task: Task) -> Any:
         )
     if future.status == "error":
         error = future.exception()
-        raise _killed(task) if isinstance(error, KilledWorker) else error
+        raise _KilledError if isinstance(error, KilledWorker) else error
     try:
         return future.result(timeout=RESULT_SECONDS)
     except TimeoutError:
@@ -624,9 +647,20 @@ def _nobody_left(error: EngineError) -> EngineError:
     )
 
 
-def _killed(task: Task) -> ClusterError:
+def killed_error(task: Task, of: str = "", hint: str = "") -> ClusterError:
+    """Return the error that ends a run whose workers died of a task.
+
+    Parameters
+    ----------
+    task : Task
+        The task.
+    of : str
+        What it was about.
+    hint : str
+        What else helps.
+    """
     return ClusterError(
-        f"{task}: its workers died, one after the other, probably for want of memory. Give the "
+        f"{task}{of}: its workers died, one after the other, probably for want of memory. Give the "
         "workers more, take fewer workers, or smaller partitions (--partition-size), and continue "
-        "with --resume"
+        f"with --resume{hint}"
     )

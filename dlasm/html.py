@@ -73,6 +73,7 @@ MEANINGS = {
     "short_contig": ("are of too short contigs", "the contig is shorter than the start k"),
     "circular": ("are of circles", "the contig was a circle before, and has no ends"),
     "no_walk": ("have reads but no walk", "reads, but none that extends the end"),
+    "skipped": ("were skipped", "its partition killed its workers (--on-error skip)"),
 }
 """What is said of ends with each outcome of :data:`dlasm.params.OUTCOMES`, and what it means."""
 

@@ -107,12 +107,16 @@ OUTCOMES = (
     "short_contig",
     "no_walk",
     "circular",
+    "skipped",
 )
 """Names of the codes in array ``outcome``; must match ``Outcome`` in ``kernels/rules.cuh``."""
 
 
 PARTITION_BYTES = 32 << 20
 """Packed bytes that a partition aims at: much longer work than a task's overhead."""
+
+ON_ERROR = ("stop", "skip")
+"""What a run does with a partition whose workers died again and again."""
 
 JOIN_MODES = ("careful", "full")
 """How much must speak for a join of two contigs."""

@@ -46,6 +46,7 @@ from dlasm.dispatch import (
     PartitionSource,
     Task,
     busy_over_time,
+    killed_error,
     run_here,
     run_tasks,
 )
@@ -85,7 +86,7 @@ from dlasm.store import (
     read_about,
     write_joins,
 )
-from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task
+from dlasm.tasks import extend_task, make_placer, peak_rss, recruit_task, skip_partition
 from dlasm.work import (
     Job,
     RunFiles,
@@ -172,6 +173,7 @@ def extend(
     gpus: GpusAsked = None,
     kernel: str | None = None,
     memory: str | int | None = None,
+    on_error: str = "stop",
     dashboard: bool = True,
     performance_report: PathLike | None = None,
     partition_bytes: int = PARTITION_BYTES,
@@ -254,6 +256,11 @@ def extend(
         Memory that this process may take, or, of a cluster that this starts, each worker: a size
         such as ``"8GB"``, or bytes. By default what all threads can use, which does not grow with
         the number of reads, and for workers this machine's memory divided by them.
+    on_error : str
+        What becomes of a partition of which three workers died, one after the other: ``"stop"``
+        ends the run, which can be resumed; ``"skip"`` warns and goes on without it, so that its
+        contigs stay as they are, with outcome ``skipped``. Mapping always stops: to go on without
+        some reads would change contigs all over.
     dashboard : bool
         Whether a cluster that this starts serves Dask's dashboard.
     performance_report : path-like, optional
@@ -327,6 +334,10 @@ def extend(
     partition_bytes = _whole("partition bytes", partition_bytes)
     threads = None if threads is None else _whole("threads", threads)
     workers = workers if workers == "auto" else _whole("workers", workers)
+    if on_error not in defaults.ON_ERROR:
+        raise ParameterError(
+            f"on_error is {on_error!r}; there are {', '.join(map(repr, defaults.ON_ERROR))}"
+        )
     if force and resume:
         raise ParameterError(
             "force and resume contradict each other: one replaces the run in the output folder, "
@@ -448,7 +459,7 @@ def extend(
         )
 
         def run(folder: RunFolder, options: _Options) -> None:
-            _Stages(folder, options, progress, pools, partition_bytes, limit).run()
+            _Stages(folder, options, progress, pools, partition_bytes, limit, on_error).run()
 
         with _explained(folder):
             if rounds == 1:
@@ -1448,8 +1459,10 @@ class _Stages:
         pools: _Pools,
         partition_bytes: int,
         memory: int | None,
+        on_error: str = "stop",
     ) -> None:
         self.memory = memory
+        self.on_error = on_error
         self.folder = folder
         self.work = folder.work
         self.options = options
@@ -2047,6 +2060,24 @@ class _Stages:
             self.folder.save()
             _warn(self.progress, warning)
 
+        def died(task: Task) -> None:
+            contigs = job.plan.contigs(task.number)
+            names = [job.contigs.name(i) for i in (contigs[0], contigs[-1])]
+            of = f" ({len(contigs):,} contigs, {names[0]} to {names[1]})"
+            if self.on_error == "stop":
+                raise killed_error(
+                    task, of, ", or go on without these contigs: --resume --on-error skip"
+                )
+            skip_partition(job, task.number)
+            source.dropped(task.number)
+            warning = (
+                f"{task}{of}: its workers died, one after the other; these contigs are not extended"
+            )
+            self.folder.state.setdefault("skipped", []).append(warning)
+            self.folder.save()
+            _warn(self.progress, warning)
+            self.progress.advance(len(contigs))
+
         ran: list[tuple[str, float, float]] = []
         source = PartitionSource(job.plan, missing, make)
         if self.client is None:
@@ -2059,7 +2090,7 @@ class _Stages:
             members = partial(self.pools.members, self.client)
             tell({"begin": str(self.folder.path)})
             with span("extend"):
-                run_tasks(self.client, source, members, done, failed)
+                run_tasks(self.client, source, members, done, failed, died)
         return {
             "reused_partitions": reused,
             "pools": self._pools_done(job),
@@ -2074,6 +2105,8 @@ class _Stages:
         kernels = set()
         for number in range(len(job.plan)):
             done = read_about(job.partitions, number)
+            if not done:  # it was skipped
+                continue
             taken = {"contigs": done["contigs"], "partitions": 1, "seconds": done["seconds"]}
             sums = [pools.setdefault(done["pool"], dict(nothing))]
             if done["pool"] == GPU_POOL:
@@ -2229,7 +2262,7 @@ class _Stages:
             **self._record("report")["figures"],
             "input_contigs": contigs.counts,
             "libraries": about["libraries"],
-            "warnings": [*about["warnings"], *state.get("failures", [])],
+            "warnings": [*about["warnings"], *state.get("failures", []), *state.get("skipped", [])],
             "partitions": self._record("plan")["partitions"],
             "pools": self._record("extend").get("pools", {}),
             "stages": {

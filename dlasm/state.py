@@ -376,8 +376,10 @@ def _is_left_over(name: str) -> bool:
 
 def _remove_left_over(path: Path) -> None:
     """Remove what attempts that were killed left half done."""
-    for entry in path.iterdir():
-        if _is_left_over(entry.name):
+    results = path / "results.zarr"  # joins are added to it
+    inside = results.iterdir() if results.is_dir() else ()
+    for entry in [*path.iterdir(), *(each for each in inside if temporary_of(each.name))]:
+        if _is_left_over(entry.name) or entry.parent == results:
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
             else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlasm.errors import StoreError
 from dlasm.params import DEFAULT_KERNEL
-from dlasm.work import folder_version, open_batches, open_contigs, open_job
+from dlasm.work import Job, folder_version, open_batches, open_contigs, open_job
 
 if TYPE_CHECKING:
     from dlasm.alignments import PafPlacer
@@ -179,6 +179,28 @@ def recruit_task(
         "seconds": time.perf_counter() - begin,
         "peak_rss": peak_rss(),
     }
+
+
+def skip_partition(job: Job, number: int) -> None:
+    """Write that the contigs of a partition are not extended."""
+    import numpy as np
+
+    from dlasm.engines.cpu import Extensions
+    from dlasm.params import OUTCOMES
+    from dlasm.store import write_partition
+
+    contig = job.plan.contigs(number)
+    ends = 2 * len(contig)
+    extensions = Extensions(
+        walk_values=np.zeros(0, np.uint8),
+        walk_offsets=np.zeros(ends + 1, np.int64),
+        support=np.zeros(0, np.uint8),
+        k=np.zeros(ends, np.int16),
+        outcome=np.full(ends, OUTCOMES.index("skipped"), np.uint8),
+        cut=np.zeros(ends, np.int32),
+    )
+    candidates = job.candidates.reshape(-1, 2)[contig].ravel()
+    write_partition(job.partitions, number, contig, job.bins[contig], candidates, extensions)
 
 
 def extend_task(

@@ -24,7 +24,8 @@ enum Outcome : u8 {
   kNoReads = 6,
   kShortContig = 7,
   kNoWalk = 8,
-  kCircular = 9  // a circle has no ends; said by the host
+  kCircular = 9,  // a circle has no ends; said by the host
+  kSkipped = 10   // its partition could not be extended; said by the host
 };
 
 // x >= max(0.2 D, 2), x > max(0.2 D, 2) and x >= max(0.3 D, 2) in integers.

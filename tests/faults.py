@@ -1,0 +1,132 @@
+"""Runs that are harmed at a chosen moment: programs and workers of test_faults.py.
+
+A moment is a stage and a number of Python calls since it began, which does not depend on how fast
+the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import dlasm
+import dlasm.io.fastq as fastq
+import dlasm.pipeline as pipeline
+from dlasm.tasks import extend_task
+
+STAGES = ("contigs", "candidates", "plan", "extend", "results", "join", "report")
+OPTIONS = {"bin_limit": 26, "partition_bytes": 4_000, "threads": 1, "gpus": "none", "join": "full"}
+TASK_SECONDS = 0.02
+
+
+def slow_task(*arguments: Any, **options: Any) -> Any:
+    """Extend a partition, not at once."""
+    time.sleep(TASK_SECONDS)
+    return extend_task(*arguments, **options)
+
+
+def deadly_task(work: str, number: int, **options: Any) -> Any:
+    """Extend a partition, unless it is the third, which kills the worker."""
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return extend_task(work, number, **options)
+
+
+class Harm:
+    """Counts the calls of each stage, and does something at one of them.
+
+    Parameters
+    ----------
+    stage : str
+        When; empty for never.
+    calls : int
+        After so many calls, or when the stage ends.
+    action : callable
+        What to do.
+    """
+
+    def __init__(self, stage: str, calls: int, action: Callable[[], None]) -> None:
+        self.counts = dict.fromkeys(STAGES, 0)
+        self._wanted = (stage, calls)
+        self._action = action
+        self._now = ""
+        self._done = False
+
+    def __enter__(self) -> Harm:
+        self._stage = pipeline._Stages._stage
+        self._task, self._batches = pipeline.extend_task, fastq.iter_batches
+        self._per_run = pipeline.BATCHES_PER_RUN
+        harm = self
+
+        def stage(stages: Any, name: str, function: Any) -> None:
+            harm._now = name
+            try:
+                harm._stage(stages, name, function)
+            finally:
+                if name == harm._wanted[0]:
+                    harm._do()
+                harm._now = ""
+
+        pipeline._Stages._stage = stage
+        pipeline.extend_task = slow_task
+        pipeline.BATCHES_PER_RUN = 2
+        fastq.iter_batches = lambda *a, **b: self._batches(*a, **{**b, "batch_reads": 500})
+        threading.setprofile(self._count)
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        pipeline._Stages._stage = self._stage
+        pipeline.extend_task, fastq.iter_batches = self._task, self._batches
+        pipeline.BATCHES_PER_RUN = self._per_run
+
+    def _count(self, _frame: object, event: str, _argument: object) -> None:
+        if event == "call" and self._now:
+            self.counts[self._now] += 1
+            if (self._now, self.counts[self._now]) == self._wanted:
+                self._do()
+
+    def _do(self) -> None:
+        if not self._done:
+            self._done = True
+            self._action()
+
+
+def main() -> None:
+    """Extend; the arguments are a JSON object."""
+    about = json.loads(sys.argv[1])
+    victims = {
+        "": lambda: None,
+        "client": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "run": lambda: os.killpg(0, signal.SIGKILL),
+        "other": lambda: os.kill(about["pid"], signal.SIGKILL),
+    }
+    with (
+        dlasm.connect(about["scheduler"]) if about["scheduler"] else nullcontext() as client,
+        Harm(about["stage"], about["calls"], victims[about["victim"]]) as harm,
+    ):
+        options = {"client": client} if client else {"workers": about["workers"]}
+        pipeline.extend(
+            about["contigs"],
+            reads=tuple(about["reads"]),
+            output=about["output"],
+            resume=Path(about["output"]).exists(),
+            dashboard=False,
+            **OPTIONS,
+            **options,
+        )
+    print(json.dumps(harm.counts))
+
+
+if __name__ == "__main__":
+    main()
