@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dlasm._version import __version__
@@ -246,6 +247,7 @@ def _started(
     memory_limit: str | int | None,
 ) -> Iterator[Client]:
     """Start a cluster with a worker for each GPU, and CPU workers."""
+    import dask
     from distributed import Client
 
     cpus = max(1, usable_cpus() - len(gpus))  # a GPU worker packs on a CPU of its own
@@ -270,6 +272,14 @@ def _started(
         "preload": ["dlasm.tasks"],  # for its dask_setup
     }
     with ExitStack() as stack:
+        # what they leave there is nobody else's business
+        private = TemporaryDirectory(
+            prefix="dlasm-workers-",
+            dir=dask.config.get("temporary-directory", None),
+            ignore_cleanup_errors=True,
+        )
+        folder = stack.enter_context(private)
+        stack.enter_context(dask.config.set({"temporary-directory": folder}))
         try:
             if gpus:
                 cluster = stack.enter_context(
@@ -422,6 +432,11 @@ def connect(
             client = Client(address, timeout=CONNECT_SECONDS)
         else:
             client = Client(scheduler_file=os.fspath(str(scheduler_file)), timeout=CONNECT_SECONDS)
+    except TypeError as error:  # what Dask says where it has no certificates
+        raise ClusterError(
+            f"{where}: this scheduler is reached with certificates only; name them in Dask's "
+            f"configuration, distributed.comm.tls ({error})"
+        ) from error
     except (OSError, ValueError, TimeoutError, RuntimeError) as error:
         raise ClusterError(
             f"{where}: no Dask scheduler answers there within {CONNECT_SECONDS} s ({error})"

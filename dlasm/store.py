@@ -348,13 +348,40 @@ class Block:
         return len(self.depth)
 
 
+@contextmanager
+def _zarr_errors(path: Path, what: str) -> Iterator[None]:
+    """Say of what Zarr cannot read which part of a run it is."""
+    try:
+        yield
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{path}: not a whole {what} ({error})") from error
+
+
+class _Array:
+    """A Zarr array whose damage is a StoreError."""
+
+    def __init__(self, path: Path, array: Any) -> None:
+        self._path, self._array = path, array
+
+    def __getitem__(self, key: Any) -> Any:
+        with _zarr_errors(self._path, "array"):
+            return self._array[key]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._array, name)
+
+
 class Results:
     """A store of results, read as it is asked for; see :func:`open_results`."""
 
     def __init__(self, path: Path, group: Any) -> None:
         self.path = path
-        self._contigs = group["contigs"]
-        self._results = group["results"]
+        self._contigs, self._results = (
+            {name: _Array(path / of / name, group[of][name]) for name in GROUPS[of]}
+            for of in ("contigs", "results")
+        )
         self.attributes: dict[str, Any] = dict(group.attrs)
 
     def __len__(self) -> int:
@@ -371,11 +398,9 @@ class Results:
         path = self.path / JOINS
         if not path.is_dir():
             return None
-        try:
+        with _zarr_errors(path, "group of joins"):
             group: Any = zarr.open_group(path, mode="r", zarr_format=3)
             return {name: np.asarray(group[name][:]) for name in GROUPS[JOINS]}
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
-            raise StoreError(f"{path}: not a whole group of joins ({error})") from error
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -447,7 +472,7 @@ def open_results(path: str | os.PathLike[str]) -> Results:
     path = Path(path)
     if not path.is_dir():
         raise StoreError(f"{path}: there is no store of results here")
-    try:
+    with _zarr_errors(path, "store of results"):
         group = zarr.open_group(path, mode="r", zarr_format=3)
         found = group.attrs.get("dlasm_format")
         if found != FORMAT:
@@ -456,10 +481,6 @@ def open_results(path: str | os.PathLike[str]) -> Results:
                 "use the version that wrote them, or run again"
             )
         return Results(path, group)
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(f"{path}: not a whole store of results ({error})") from error
 
 
 def write_joins(path: str | os.PathLike[str], joins: Mapping[str, np.ndarray]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults import OPTIONS, STAGES, Harm, deadly_task
+from test_extend import fasta_records
 
 import dlasm
 from dlasm.arrays import GROUPS
@@ -170,18 +171,12 @@ def test_a_partition_that_kills_its_workers_can_be_skipped(
     assert summary["outcomes"]["skipped"] == is_skipped.sum()
     assert any("its workers died" in warning for warning in summary["warnings"])
     sequences = run.contigs().set_index("contig").sequence
-    before = {c.split()[0]: s for c, s in read_fasta(community.contigs_path)}
+    before = {c.split()[0]: s for c, s in fasta_records(community.contigs_path)}
     for contig in set(ends.contig[is_skipped]):
         assert sequences[contig] == before[contig]
     assert "skipped" in (run.path / "report.html").read_text()
     # what is finished stays as it is
     assert extend(community, tmp_path / "o", workers=0, resume=True).extensions().equals(ends)
-
-
-def read_fasta(path) -> Iterator[tuple[str, str]]:
-    for record in Path(path).read_text().split(">")[1:]:
-        header, *lines = record.splitlines()
-        yield header, "".join(lines)
 
 
 def test_on_error_is_checked(community, tmp_path):
