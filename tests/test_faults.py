@@ -194,19 +194,22 @@ def test_on_error_is_checked(community, tmp_path):
 @pytest.mark.parametrize("victim", ["a worker", "all workers"])
 def test_workers_that_are_killed_cost_a_retry(community, unharmed, tmp_path, victim, stage):
     whole, counts = unharmed
-    with dlasm.local_cluster(2, 1, dashboard=False) as client:
-        for number, calls in enumerate(moments(victim, stage, counts)):
-            client.wait_for_workers(2)
-            pids = sorted(client.run(os.getpid).values())
-            output = tmp_path / str(number)
+    left = list(enumerate(moments(victim, stage, counts)))
+    while left:
+        with dlasm.local_cluster(2, 1, dashboard=False) as client, suppress(TimeoutError):
+            while left:
+                # a nanny whose worker dies as it starts may give up; then there is a new cluster
+                client.wait_for_workers(2, timeout=20)
+                pids = sorted(client.run(os.getpid).values())
+                number, calls = left.pop()
 
-            def kill(pids=pids) -> None:
-                for pid in pids[: 1 if victim == "a worker" else None]:
-                    os.kill(pid, signal.SIGKILL)
+                def kill(pids=pids) -> None:
+                    for pid in pids[: 1 if victim == "a worker" else None]:
+                        os.kill(pid, signal.SIGKILL)
 
-            with Harm(stage, calls, kill):
-                run = extend(community, output, client=client)
-            assert_same(run, whole)
+                with Harm(stage, calls, kill):
+                    run = extend(community, tmp_path / str(number), client=client)
+                assert_same(run, whole)
 
 
 @pytest.mark.long
