@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from distributed import Client, LocalCluster
+from faults import Harm
 from pooled import assert_same, extend_small, extend_whole
 
 import dlasm
@@ -51,6 +54,35 @@ def test_reads_to_fasta_on_gpu_and_cpu_workers(community, whole, client, gpus, t
     assert summary["pools"]["gpu"]["kernel_ms"] > 0
     assert sum(p["partitions"] for p in summary["pools"].values()) == summary["partitions"]
     assert check_extensions(run, community) is not None
+
+
+@pytest.fixture
+def sharing(gpus, monkeypatch):
+    """Two workers on one device, as two would have one each; such are left out otherwise."""
+    monkeypatch.setattr("dlasm.cluster.same_gpu", lambda uuids: {})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus[0].uuid)
+    options = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(n_workers=2, resources={"GPU": 1}, silence_logs=50, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_two_workers_extend_on_one_device(community, whole, sharing, tmp_path):
+    run = extend_small(community, tmp_path / "o", client=sharing)
+    assert_same(run, whole)
+    pools = run.summary()["pools"]
+    assert set(pools) == {"gpu"}
+    assert pools["gpu"]["partitions"] == run.summary()["partitions"] > 2
+
+
+def test_a_gpu_worker_that_is_killed_changes_nothing(community, whole, sharing, tmp_path):
+    pid = min(sharing.run(os.getpid).values())
+    with Harm("extend", 500, lambda: os.kill(pid, signal.SIGKILL)):
+        run = extend_small(community, tmp_path / "o", client=sharing)
+    assert_same(run, whole)
+    assert "is gone; extend gpu" in (run.path / "dlasm.log").read_text()
 
 
 def test_each_worker_has_its_own_gpu(client, gpus):
