@@ -362,7 +362,8 @@ for kernel in gpu.KERNELS:
 print("good")
 """
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent), os.getenv("PYTHONPATH", "")])
+    # dlasm is where it was found first, or in this checkout
+    path = os.pathsep.join(filter(None, [str(here), os.getenv("PYTHONPATH"), str(here.parent)]))
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
