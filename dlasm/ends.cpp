@@ -713,6 +713,7 @@ PlaceArrays place(const EndsMapper& mapper, In<u8> text, In<std::int64_t> base_s
 
 NB_MODULE(_ends, m) {
   using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a run that failed may hold objects to the end
   m.doc() = "dlasm's own mapper; see dlasm.mapping.";
   nb::class_<EndsMapper>(m, "Mapper", "An index of minimizers of the contigs.")
       .def(nb::new_(&make_mapper), "bases"_a, "offsets"_a, "threads"_a = 1,

@@ -7,6 +7,9 @@ what was found, where, and what to do about it.
 
 from __future__ import annotations
 
+import errno
+import re
+
 __all__ = [
     "AlignmentsError",
     "CandidatesError",
@@ -21,6 +24,7 @@ __all__ = [
     "ResourceError",
     "ResumeError",
     "StoreError",
+    "is_want_of_memory",
 ]
 
 
@@ -74,3 +78,17 @@ class ClusterError(DlasmError, RuntimeError):
 
 class ResourceError(DlasmError, OSError):
     """The machine ran out of disk space, memory or permissions."""
+
+
+_WANT_OF_MEMORY = re.compile(
+    "can't start new thread|map segment|[Cc]annot allocate memory|not enough memory"
+)
+"""What Python, the dynamic loader, C libraries and zstd say."""
+
+
+def is_want_of_memory(error: BaseException) -> bool:
+    """Whether an error of any library means that memory ran out."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    kinds = (RuntimeError, ImportError, ValueError)
+    return isinstance(error, kinds) and _WANT_OF_MEMORY.search(str(error)) is not None

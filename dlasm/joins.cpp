@@ -804,6 +804,7 @@ nb::bytes segments(In<u8> names, Ints name_offsets, In<u8> bases, Ints offsets, 
 
 NB_MODULE(_joins, m) {
   using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a run that failed may hold objects to the end
   m.doc() = "Joins of contig ends; see dlasm.joins.";
   m.def("find_overlaps", &find_overlaps, "bases"_a, "offsets"_a, "walks"_a, "walk_offsets"_a,
         "shortest"_a, "longest"_a, "most"_a, "threads"_a = 1,

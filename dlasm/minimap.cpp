@@ -344,6 +344,7 @@ nb::dict parse_paf(In<u8> text) {
 
 NB_MODULE(_minimap, m) {
   using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a run that failed may hold objects to the end
   m.doc() = "Native parts of recruiting; see dlasm.recruit and dlasm.alignments.";
   nb::class_<Mapper>(m, "Mapper", "minimap2's index of the contigs, preset sr.")
       .def(nb::new_(&make_mapper), "library"_a, "bases"_a, "offsets"_a)

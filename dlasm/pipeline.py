@@ -62,6 +62,7 @@ from dlasm.errors import (
     ReadsError,
     ResourceError,
     StoreError,
+    is_want_of_memory,
 )
 from dlasm.gpus import Gpu, GpuChoice, GpusAsked, bare_uuid, choose_gpus, parse_gpus
 from dlasm.params import PARTITION_BYTES, WalkParams, walk_limit_from_insert
@@ -1334,17 +1335,18 @@ def _explained(folder: RunFolder) -> Iterator[None]:
     except DlasmError:
         log.info("failed", exc_info=True)
         raise
-    except MemoryError as error:
-        log.info("failed", exc_info=True)
-        raise ResourceError(
-            f"{folder.path}: out of memory; free some, or take fewer threads and workers, and "
-            "continue with --resume"
-        ) from error
     except KeyboardInterrupt:
         log.info("interrupted")
         raise
-    except OSError as error:
+    except Exception as error:
         log.info("failed", exc_info=True)
+        if is_want_of_memory(error):
+            raise ResourceError(
+                f"{folder.path}: out of memory; free some, or take fewer threads and workers, and "
+                "continue with --resume"
+            ) from error
+        if not isinstance(error, OSError):
+            raise
         where = error.filename or folder.path
         if isinstance(error, FileNotFoundError) and folder.path in Path(str(where)).parents:
             raise StoreError(
@@ -1362,9 +1364,6 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         raise ResourceError(
             f"{where}: {error.strerror or error}; put it right and continue with --resume"
         ) from error
-    except Exception:
-        log.info("failed", exc_info=True)
-        raise
 
 
 def _system_error(error: BaseException) -> OSError | None:
@@ -1479,7 +1478,7 @@ class _Stages:
         self.starting: dict[Gpu, Future[Any]] = {}  # GPUs of this process
         # both take a while on a busy machine, and are needed at the end
         self.versions = in_background(_versions)
-        in_background(import_module, "zarr")
+        self.zarr = in_background(import_module, "zarr")
 
     def run(self) -> None:
         """Do what is left to do."""
@@ -2008,6 +2007,7 @@ class _Stages:
         reused = len(job.plan) - len(missing)
         if reused:
             self.progress.note(f"extend: {reused} of {len(job.plan)} partitions were there already")
+        self.zarr.result()  # an error of the import is told by it alone
         if self.begun is None:  # beside the extension, which leaves processors to it now and then
             self.begun = in_background(
                 begin_store,

@@ -31,7 +31,7 @@ import numpy as np
 
 from dlasm.arrays import GROUPS, SIDES, ArraySpec, validate
 from dlasm.atomic import begin_folder, drop_folder, finish_folder, whole_file, whole_folder
-from dlasm.errors import StoreError
+from dlasm.errors import StoreError, is_want_of_memory
 from dlasm.params import OUTCOMES, REASONS, VERDICTS
 from dlasm.partition import Plan
 
@@ -354,7 +354,7 @@ def _zarr_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError) or is_want_of_memory(error):
             raise
         raise StoreError(f"{path}: not a whole {what} ({error})") from error
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from dlasm.tasks import extend_task
 STAGES = ("contigs", "candidates", "plan", "extend", "results", "join", "report")
 OPTIONS = {"bin_limit": 26, "partition_bytes": 4_000, "threads": 1, "gpus": "none", "join": "full"}
 TASK_SECONDS = 0.02
+SLACK = (12, 16, 24, 32, 48)
 
 
 def slow_task(*arguments: Any, **options: Any) -> Any:
@@ -38,6 +41,17 @@ def deadly_task(work: str, number: int, **options: Any) -> Any:
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return extend_task(work, number, **options)
+
+
+@contextmanager
+def small_batches() -> Iterator[None]:
+    """Read few reads at a time: constants of a version, so the same when a run is continued."""
+    before = fastq.iter_batches, pipeline.BATCHES_PER_RUN
+    fastq.iter_batches, pipeline.BATCHES_PER_RUN = partial(before[0], batch_reads=500), 2
+    try:
+        yield
+    finally:
+        fastq.iter_batches, pipeline.BATCHES_PER_RUN = before
 
 
 class Harm:
@@ -62,8 +76,7 @@ class Harm:
 
     def __enter__(self) -> Harm:
         self._stage = pipeline._Stages._stage
-        self._task, self._batches = pipeline.extend_task, fastq.iter_batches
-        self._per_run = pipeline.BATCHES_PER_RUN
+        self._task = pipeline.extend_task
         harm = self
 
         def stage(stages: Any, name: str, function: Any) -> None:
@@ -77,8 +90,6 @@ class Harm:
 
         pipeline._Stages._stage = stage
         pipeline.extend_task = slow_task
-        pipeline.BATCHES_PER_RUN = 2
-        fastq.iter_batches = lambda *a, **b: self._batches(*a, **{**b, "batch_reads": 500})
         threading.setprofile(self._count)
         sys.setprofile(self._count)
         return self
@@ -87,8 +98,7 @@ class Harm:
         sys.setprofile(None)
         threading.setprofile(None)
         pipeline._Stages._stage = self._stage
-        pipeline.extend_task, fastq.iter_batches = self._task, self._batches
-        pipeline.BATCHES_PER_RUN = self._per_run
+        pipeline.extend_task = self._task
 
     def _count(self, _frame: object, event: str, _argument: object) -> None:
         if event == "call" and self._now:
@@ -102,6 +112,24 @@ class Harm:
             self._action()
 
 
+def fill(place: str) -> None:
+    """Leave no room on a disk."""
+    with open(Path(place) / "filler", "wb", buffering=0) as file, suppress(OSError):
+        for size in (1 << 20, 4096):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
+def limit_memory(slack: int) -> None:
+    """Let this process have no more memory than it has, but for a few MB.
+
+    With none at all Python hangs where it starts a thread.
+    """
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + (slack << 20), resource.RLIM_INFINITY))
+
+
 def main() -> None:
     """Extend; the arguments are a JSON object."""
     about = json.loads(sys.argv[1])
@@ -110,8 +138,13 @@ def main() -> None:
         "client": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "run": lambda: os.killpg(0, signal.SIGKILL),
         "other": lambda: os.kill(about["pid"], signal.SIGKILL),
+        "disk": lambda: fill(about["pid"]),
+        "address space": lambda: limit_memory(SLACK[about["calls"] % len(SLACK)]),
     }
+    if about.get("cgroup"):
+        Path(about["cgroup"]).write_text(str(os.getpid()))
     with (
+        small_batches(),
         dlasm.connect(about["scheduler"]) if about["scheduler"] else nullcontext() as client,
         Harm(about["stage"], about["calls"], victims[about["victim"]]) as harm,
     ):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults import OPTIONS, STAGES, Harm, deadly_task
+from faults import OPTIONS, STAGES, Harm, deadly_task, small_batches
 from test_extend import fasta_records
 
 import dlasm
@@ -63,9 +63,9 @@ def start(community, output, **about) -> subprocess.CompletedProcess:
 
 
 def extend(community, output, **options):
-    return dlasm.extend(
-        community.contigs_path, reads=community.reads_paths, output=output, **OPTIONS, **options
-    )
+    given = {"reads": community.reads_paths, "output": output, **OPTIONS, **options}
+    with small_batches():
+        return dlasm.extend(community.contigs_path, **given)
 
 
 @pytest.fixture(scope="module")

@@ -1265,6 +1265,7 @@ class DumpParser {
 
 NB_MODULE(_parse, m) {
   using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a run that failed may hold objects to the end
   m.doc() = "Text to flat arrays; see dlasm.io.fasta, dlasm.io.fastq and dlasm.io.candidates.";
   nb::exception<ParseError>(m, "ParseError", PyExc_ValueError);
   nb::class_<ContigParser>(m, "ContigParser", "FASTA of contigs, block by block.")
