@@ -2,6 +2,8 @@
 
 Public names are imported when they are first used, so that ``import dlasm`` is instant and touches
 neither Dask nor a GPU.
+
+.. include:: guide.md
 """
 
 from __future__ import annotations

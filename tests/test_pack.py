@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -167,6 +168,29 @@ def test_runs_merge_into_a_partition_in_input_order(contents, chosen, reach, max
                 assert packed.has_n[read] == has_n
                 assert words.tolist() == [tag] * (2 * -(-length // 16))
     assert packed.words[len(packed.words) - PADDING_WORDS :].tolist() == [0, 0]
+
+
+def test_bases_and_words_past_32_bits(tmp_path):
+    """Files with holes, so that little of them is on disk or in memory."""
+    far = (1 << 31) + 1_000_001
+    near = contigs_of(["ACGT" * 5, "GATTACA" * 40])
+    run = run_of([(2, -1, 150), (3, -1, 90), (3, 4, 33)], 0, 7)
+    bases = np.memmap(tmp_path / "bases", np.uint8, "w+", shape=(far + int(near.offsets[-1]),))
+    bases[far:] = near.bases
+    offsets = np.concatenate([[0], near.offsets + far])
+    words = np.memmap(tmp_path / "words", np.uint32, "w+", shape=(far + len(run.words),))
+    words[far:] = run.words
+    long = SimpleNamespace(bases=np.asarray(bases), offsets=offsets)
+    there = {"end": run.end + 2, "word_offset": run.word_offset + far}
+    moved = replace(run, words=np.asarray(words), **there)
+    packed = pack_partition(np.array([2]), long, [moved], [9], np.ones(3))
+    wanted = pack_partition(np.array([1]), near, [run], [9], np.ones(2))
+    for name in set(GROUPS["packed"]) - {"contig"}:
+        assert getattr(packed, name).tolist() == getattr(wanted, name).tolist()
+    assert packed.contig.tolist() == [2]
+    assert packed_words_per_end([moved], [9], 3)[2:].tolist() == (
+        packed_words_per_end([run], [9], 2).tolist()
+    )
 
 
 def test_arrays_of_a_partition_are_aligned_views_of_one_buffer():

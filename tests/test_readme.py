@@ -18,6 +18,7 @@ from dlasm import params, runs
 from dlasm.testing import check_extensions, simulate_community
 
 README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "dlasm" / "guide.md").read_text()
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def test_first_command(folder: Path) -> None:
 
 
 def test_every_dlasm_command(folder: Path) -> None:
-    inline = re.findall(r"(?<!`)`dlasm( [^`]*)`", README)
-    blocks = re.findall(r"```bash\ndlasm( .*)\n", README)
+    inline = re.findall(r"(?<!`)`dlasm( [^`]*)`", README + GUIDE)
+    blocks = re.findall(r"```bash\ndlasm( .*)\n", README + GUIDE)
     assert blocks
     run = dlasm.extend(
         folder / "sample/contigs.fa",
@@ -87,6 +88,14 @@ def test_reference(folder: Path) -> None:
         for name, spec in specs.items():
             assert name in arrays
             assert html.escape(spec.meaning, quote=False) in arrays
+
+
+def test_links_into_the_guide() -> None:
+    headings = re.findall(r"^## (.*)$", GUIDE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+    linked = re.findall(r"\(dlasm/guide\.md#([^)]*)\)", README)
+    assert linked
+    assert set(linked) <= anchors
 
 
 def test_size_limits() -> None:
