@@ -76,10 +76,8 @@ def extend(output: Path, *arguments: object) -> tuple[dict, dict[str, int], floa
     seconds = time.monotonic() - begin
     summary = json.loads((output / "summary.json").read_text())
     recorded = max(stage["peak_rss_bytes"] for stage in summary["stages"].values())
-    print(
-        f"{seconds:.1f} s, peaks",
-        {name: f"{size / MB:.0f} MiB" for name, size in watch.peak.items()},
-    )
+    for what, sizes in (("peaks", watch.peak), ("without mapped files", watch.own)):
+        print(f"{seconds:.1f} s, {what} in MiB:", {n: size // MB for n, size in sizes.items()})
     assert recorded > 0.8 * watch.peak["run"]  # what the summary says is what was seen
     return summary, watch.own, seconds
 
