@@ -82,13 +82,13 @@ class ResourceError(DlasmError, OSError):
 
 _WANT_OF_MEMORY = re.compile(
     "can't start new thread|map segment|[Cc]annot allocate memory|not enough memory"
+    "|Unsufficient memory|[Oo]ut of memory"
 )
-"""What Python, the dynamic loader, C libraries and zstd say."""
+"""What Python, the dynamic loader, C libraries, zstd, isal and others say."""
 
 
 def is_want_of_memory(error: BaseException) -> bool:
     """Whether an error of any library means that memory ran out."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
-    kinds = (RuntimeError, ImportError, ValueError)
-    return isinstance(error, kinds) and _WANT_OF_MEMORY.search(str(error)) is not None
+    return not isinstance(error, DlasmError) and bool(_WANT_OF_MEMORY.search(str(error)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import itertools
 import json
@@ -682,3 +683,47 @@ def test_paf_of_other_reads_is_refused(community, tmp_path):
     (tmp_path / "a.paf").write_text("")
     with pytest.warns(UserWarning, match="holds no alignment"):
         dlasm.extend(community.contigs_path, single=community.reads_paths[0], **options)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        RuntimeError("Zstd compression error: b'Allocation error : not enough memory'"),
+        ImportError("x.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        MemoryError(),
+    ],
+)
+def test_want_of_memory_is_told_whoever_says_it(community, tmp_path, monkeypatch, error):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("dlasm.pipeline.plan_partitions", fail)
+    arguments = {"reads": community.reads_paths, "output": tmp_path / "o"}
+    with pytest.raises(ResourceError, match=r"out of memory.*--resume"):
+        dlasm.extend(community.contigs_path, **arguments)
+    monkeypatch.undo()
+    assert dlasm.extend(community.contigs_path, **arguments, resume=True).summary()
+
+
+def test_want_of_memory_to_decompress_is_no_damage(community, tmp_path, monkeypatch):
+    import dlasm.io.streams as streams
+
+    class Poor:
+        def readinto1(self, buffer):
+            raise RuntimeError("Unsufficient memory for buffer allocation")
+
+    arguments = {"reads": community.reads_paths, "output": tmp_path / "o"}
+    contigs = tmp_path / "contigs.fa"
+    contigs.write_bytes(community.contigs_path.read_bytes())
+    decompressed = streams._decompressed
+    monkeypatch.setattr(
+        streams,
+        "_decompressed",
+        lambda file: Poor() if str(file.name).endswith("gz") else decompressed(file),
+    )
+    with pytest.raises(ResourceError, match=r"out of memory.*--resume"):
+        dlasm.extend(contigs, **arguments)
+    monkeypatch.undo()
+    assert dlasm.extend(contigs, **arguments, resume=True).summary()

@@ -22,7 +22,7 @@ import pysam
 from isal import isal_zlib
 
 import dlasm.io._bam as _bam
-from dlasm.errors import AlignmentsError
+from dlasm.errors import AlignmentsError, is_want_of_memory
 
 __all__ = [
     "PAIRED",
@@ -391,6 +391,8 @@ def _inflate(group: tuple[bytes, list[_Block]]) -> bytes:
         try:
             piece = isal_zlib.decompress(data[begin:end], -isal_zlib.MAX_WBITS, max(1, size))
         except isal_zlib.error as error:  # type: ignore[misc]  # its stub says an instance
+            if is_want_of_memory(error):
+                raise MemoryError(str(error)) from error
             raise _DamagedError(f"a compressed block is damaged ({error})") from error
         if len(piece) != size or isal_zlib.crc32(piece) != checksum:
             raise _DamagedError("a compressed block is damaged (other checksum)")

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 import numpy as np
 from isal import igzip_lib
 
-from dlasm.errors import InputError
+from dlasm.errors import InputError, is_want_of_memory
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -173,6 +173,8 @@ class TextStream:
                 self._stream = _decompressed(cast(io.BufferedReader, self._file))
             return self._stream.readinto1(buffer)
         except Exception as problem:
+            if is_want_of_memory(problem):
+                raise MemoryError(f"{self.path}: {problem}") from problem
             raise DamagedStreamError(_what_is_wrong(problem)) from problem
 
     def position(self) -> int:
