@@ -10,10 +10,12 @@ import json
 import os
 import resource
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,10 @@ import dlasm
 import dlasm.io.fastq as fastq
 import dlasm.pipeline as pipeline
 from dlasm.tasks import extend_task
+
+HERE = Path(__file__).parent
+FOUND_AT = str(Path(dlasm.__file__).parents[1])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{FOUND_AT}"}
 
 STAGES = ("contigs", "candidates", "plan", "extend", "results", "join", "report")
 OPTIONS = {"bin_limit": 26, "partition_bytes": 4_000, "threads": 1, "gpus": "none", "join": "full"}
@@ -52,6 +58,31 @@ def small_batches() -> Iterator[None]:
         yield
     finally:
         fastq.iter_batches, pipeline.BATCHES_PER_RUN = before
+
+
+@contextmanager
+def external_cluster(
+    workers: int = 2, protocol: str = "tcp", more: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, list[subprocess.Popen]]]:
+    """Start a scheduler and workers, with more environment; gives its address and the processes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    address = f"{protocol}://127.0.0.1:{port}"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = {**ENVIRONMENT, **(more or {})}
+    run = [sys.executable, "-m"]
+    at = ["--protocol", protocol, "--host", "127.0.0.1", "--port", port, "--no-dashboard"]
+    joining = [address, "--no-dashboard", "--no-nanny", "--nthreads", "1", "--death-timeout", "20"]
+    commands = [[*run, "distributed.cli.dask_scheduler", *at]]
+    commands += [[*run, "distributed.cli.dask_worker", *joining] for _ in range(workers)]
+    processes = [subprocess.Popen(command, env=environment, **quiet) for command in commands]
+    try:
+        yield address, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 class Harm:

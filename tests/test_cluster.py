@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faults import ENVIRONMENT, external_cluster
 
 import dlasm
 from dlasm.cluster import check_workers, cpu_pools, dashboard_hint, local_cluster
@@ -424,7 +425,6 @@ def test_memory_that_no_worker_can_do_with_is_refused_at_once(community, tmp_pat
 
 
 def test_a_scheduler_that_dies_ends_the_run_with_what_to_do():
-    environment = {**os.environ, "PYTHONPATH": str(Path(dlasm.__file__).parents[1])}
     program = """
 import os, signal, threading, time
 from functools import partial
@@ -443,29 +443,16 @@ except ClusterError as error:
     print("ClusterError:", error, flush=True)
 os._exit(0)
 """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
-    with (
-        subprocess.Popen(
-            [*scheduler, "--host", "127.0.0.1", "--port", address.rsplit(":", 1)[1]], **quiet
-        ) as first,
-        subprocess.Popen([*worker, "--no-nanny", "--death-timeout", "5"], **quiet) as second,
-    ):
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", program],
-                env={**environment, "ADDRESS": address, "SCHEDULER": str(first.pid)},
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
-        finally:
-            first.kill()
-            second.kill()
+    with external_cluster(1) as (address, processes):
+        about = {"ADDRESS": address, "SCHEDULER": str(processes[0].pid)}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**ENVIRONMENT, **about},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert "ClusterError" in done.stdout, done.stderr
     assert "--resume" in done.stdout
 

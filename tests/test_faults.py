@@ -6,17 +6,24 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
+import faults
 import numpy as np
 import pytest
-from faults import OPTIONS, STAGES, Harm, deadly_task, small_batches
+from faults import (
+    ENVIRONMENT,
+    OPTIONS,
+    STAGES,
+    Harm,
+    deadly_task,
+    external_cluster,
+    small_batches,
+)
 from test_extend import fasta_records
 
 import dlasm
@@ -32,9 +39,6 @@ FILES = (
     "joined.agp",
     "graph.gfa",
 )
-HERE = Path(__file__).parent
-FOUND_AT = str(Path(dlasm.__file__).parents[1])
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{FOUND_AT}"}
 
 
 def program(community, output, **about) -> list[str]:
@@ -46,7 +50,7 @@ def program(community, output, **about) -> list[str]:
         **{"stage": "", "calls": 0, "victim": "", "workers": 0, "scheduler": None},
         **about,
     }
-    return [sys.executable, str(HERE / "faults.py"), json.dumps(given)]
+    return [sys.executable, faults.__file__, json.dumps(given)]
 
 
 def start(community, output, **about) -> subprocess.CompletedProcess:
@@ -105,28 +109,6 @@ def moments(victim: str, stage: str, counts: dict[str, int]) -> Iterator[int]:
     rng = random.Random(f"{victim} {stage}")
     for _ in range(MOMENTS):
         yield rng.randint(1, max(1, counts[stage]))
-
-
-@contextmanager
-def external_cluster() -> Iterator[tuple[str, list[subprocess.Popen]]]:
-    """Start a scheduler and two workers; gives its address and the processes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    address = f"tcp://127.0.0.1:{port}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": ENVIRONMENT}
-    run = [sys.executable, "-m"]
-    at = ["--host", "127.0.0.1", "--port", port, "--no-dashboard"]
-    joining = [address, "--no-dashboard", "--no-nanny", "--nthreads", "1", "--death-timeout", "20"]
-    commands = [[*run, "distributed.cli.dask_scheduler", *at]]
-    commands += [[*run, "distributed.cli.dask_worker", *joining] for _ in range(2)]
-    processes = [subprocess.Popen(command, **quiet) for command in commands]
-    try:
-        yield address, processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 # -- partitions that kill their workers ------------------------------------------------------------

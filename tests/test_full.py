@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import STAGES
+from faults import ENVIRONMENT, STAGES
 from test_faults import (
-    ENVIRONMENT,
     assert_nothing_half,
     assert_same,
     extend,

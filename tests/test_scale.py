@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from test_faults import ENVIRONMENT
+from faults import ENVIRONMENT
 
 import dlasm
 from dlasm.testing import simulate_community

@@ -8,7 +8,6 @@ import pickle
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from faults import ENVIRONMENT, external_cluster
 from test_extend import fasta_records
 
 import dlasm
 from dlasm.errors import DlasmError, OutputExistsError
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(dlasm.__file__).parents[1])}
 OPTIONS = {"workers": 0, "threads": 2}
 
 HOSTILE = (
@@ -89,36 +88,16 @@ def certificate(tmp_path_factory):
 
 
 def test_a_scheduler_that_asks_for_certificates(community, whole, tmp_path, certificate):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    address = f"tls://127.0.0.1:{port}"
-    secure = {**ENVIRONMENT, **certificate}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": secure}
-    run = [sys.executable, "-m"]
-    at = ["--protocol", "tls", "--host", "127.0.0.1", "--port", port, "--no-dashboard"]
-    joining = [address, "--no-dashboard", "--no-nanny", "--death-timeout", "30"]
     first, second = map(str, community.reads_paths)
-    files = [str(community.contigs_path), "-1", first, "-2", second, "--scheduler", address]
-    with (
-        subprocess.Popen([*run, "distributed.cli.dask_scheduler", *at], **quiet) as scheduler,
-        subprocess.Popen([*run, "distributed.cli.dask_worker", *joining], **quiet) as worker,
-    ):
-        try:
-            command = [*run, "dlasm.cli", "extend", *files, "-o"]
-            done = subprocess.run(
-                [*command, tmp_path / "o"], env=secure, capture_output=True, text=True, timeout=120
-            )
-            bare = subprocess.run(
-                [*command, tmp_path / "bare"],
-                env=ENVIRONMENT,
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
-        finally:
-            worker.kill()
-            scheduler.kill()
+    command = [sys.executable, "-m", "dlasm.cli", "extend", str(community.contigs_path)]
+    command += ["-1", first, "-2", second, "--scheduler"]
+    quiet = {"capture_output": True, "text": True, "timeout": 120, "check": False}
+    with external_cluster(1, "tls", certificate) as (address, _):
+        secure = {**ENVIRONMENT, **certificate}
+        done = subprocess.run([*command, address, "-o", tmp_path / "o"], env=secure, **quiet)
+        bare = subprocess.run(
+            [*command, address, "-o", tmp_path / "bare"], env=ENVIRONMENT, **quiet
+        )
     assert done.returncode == 0, done.stderr
     extended = (whole.path / "extended.fasta").read_bytes()
     assert (tmp_path / "o" / "extended.fasta").read_bytes() == extended
