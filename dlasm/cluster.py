@@ -502,9 +502,10 @@ def worker_pools(
     """
     try:
         workers = client.scheduler_info(n_workers=-1)["workers"]
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, KeyError) as error:  # KeyError: what was known of it is dropped
         raise ClusterError(
-            f"the Dask scheduler is gone ({error}); continue with --resume"
+            f"the Dask scheduler is gone ({error}); start it and its workers again, and continue "
+            "with --resume"
         ) from error
     pools: dict[str, dict[str, int]] = {GPU_POOL: {}, CPU_POOL: {}}
     for address, about in workers.items():

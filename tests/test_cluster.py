@@ -272,6 +272,15 @@ def test_tasks_of_workers_that_are_gone_go_to_others(client):
     assert sorted(results) == [2, 4, 6]
 
 
+def test_a_scheduler_of_which_nothing_is_known_is_gone():
+    class Lost:
+        def scheduler_info(self, n_workers):
+            return {"type": "Scheduler"}
+
+    with pytest.raises(ClusterError, match=r"the Dask scheduler is gone .*--resume"):
+        cpu_pools(Lost())
+
+
 def test_no_worker_at_all_is_an_error(client, monkeypatch):
     monkeypatch.setattr("dlasm.dispatch.WORKERS_WAIT_SECONDS", 0.3)
     with pytest.raises(ClusterError, match="has had no worker"):

@@ -177,6 +177,7 @@ def test_on_error_is_checked(community, tmp_path):
 def test_workers_that_are_killed_cost_a_retry(community, unharmed, tmp_path, victim, stage):
     whole, counts = unharmed
     left = list(enumerate(moments(victim, stage, counts)))
+    ended: list[str] = []
     while left:
         with dlasm.local_cluster(2, 1, dashboard=False) as client, suppress(TimeoutError):
             while left:
@@ -189,9 +190,17 @@ def test_workers_that_are_killed_cost_a_retry(community, unharmed, tmp_path, vic
                     for pid in pids[: 1 if victim == "a worker" else None]:
                         os.kill(pid, signal.SIGKILL)
 
-                with Harm(stage, calls, kill):
-                    run = extend(community, tmp_path / str(number), client=client)
+                output = tmp_path / str(number)
+                try:
+                    with Harm(stage, calls, kill):
+                        run = extend(community, output, client=client)
+                except ClusterError as error:
+                    if victim == "a worker":
+                        raise
+                    ended.append(str(error))  # both nannies gave up
+                    run = extend(community, output, workers=0, resume=True)
                 assert_same(run, whole)
+    assert all("has had no worker for" in said and "--resume" in said for said in ended)
 
 
 @pytest.mark.long

@@ -422,9 +422,11 @@ class HtsReader {
   const char* read(std::size_t bytes, std::vector<u8>* out) {
     static const char kDamaged[] = "the next one cannot be read";
     require(file_, "HtsReader: closed");
-    while (out->size() < bytes) {
+    // asked again after the end of a SAM file, the threads of htslib before 1.22 wait for ever
+    while (!ended_ && out->size() < bytes) {
       const int code = read_(file_, header_, record_);
-      if (code == -1) return nullptr;
+      ended_ = code == -1;
+      if (ended_) return nullptr;
       if (code < -1) return kDamaged;
       const HtsRecord& r = *record_;
       if (r.tid < 0 && r.pos >= 0 && r.n_cigar) {  // of which htslib makes an unmapped read
@@ -478,6 +480,7 @@ class HtsReader {
     return function;
   }
 
+  bool ended_ = false;
   void* file_ = nullptr;
   void* header_ = nullptr;
   HtsRecord* record_ = nullptr;
