@@ -422,7 +422,8 @@ class HtsReader {
   const char* read(std::size_t bytes, std::vector<u8>* out) {
     static const char kDamaged[] = "the next one cannot be read";
     require(file_, "HtsReader: closed");
-    // asked again after the end of a SAM file, older htslib with threads waits for ever (issue 1855)
+    // asked again after the end of a SAM file, older htslib with threads waits for ever (issue
+    // 1855)
     while (!ended_ && out->size() < bytes) {
       const int code = read_(file_, header_, record_);
       ended_ = code == -1;
