@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any
 
 from dlasm._version import __version__
@@ -272,15 +272,15 @@ def _started(
         "preload": ["dlasm.tasks"],  # for its dask_setup
     }
     with ExitStack() as stack:
-        # what they leave there is nobody else's business
-        private = TemporaryDirectory(
-            prefix="dlasm-workers-",
-            dir=dask.config.get("temporary-directory", None),
-            ignore_cleanup_errors=True,
-        )
-        folder = stack.enter_context(private)
-        stack.enter_context(dask.config.set({"temporary-directory": folder}))
         try:
+            # what workers leave there is nobody else's business
+            base = dask.config.get("temporary-directory", None) or gettempdir()
+            os.makedirs(base, exist_ok=True)
+            private = TemporaryDirectory(
+                prefix="dlasm-workers-", dir=base, ignore_cleanup_errors=True
+            )
+            folder = stack.enter_context(private)
+            stack.enter_context(dask.config.set({"temporary-directory": folder}))
             if gpus:
                 cluster = stack.enter_context(
                     _start_gpu_workers([gpu.uuid for gpu in gpus], options)

@@ -117,8 +117,8 @@ FLAG_SHARE = 0.1
 READ_LENGTH = 150
 """Two contigs differ in depth if one is so many times as deep as the other and their logarithms
 differ by so many standard errors (of Poisson counts of reads of this length, bases). Reads vary at
-a junction if so many at one of its ends, and this share of them, go on otherwise. The README has
-what that finds on a mock community with strains."""
+a junction if so many at one of its ends, and this share of them, go on otherwise. The guide
+(guide.md) has what that finds on a mock community with strains."""
 
 FILES = ("joins.tsv", "joined.fasta", "joined.agp", "graph.gfa")
 """What a run with joins writes besides."""
@@ -770,7 +770,7 @@ def joins_frame(joins: Mapping[str, np.ndarray], names: Names, lengths: np.ndarr
             columns[name] = values
     flags = join_flags(joins, lengths)
     each = zip(*(np.where(holds, name, "").tolist() for name, holds in flags.items()), strict=True)
-    columns["flags"] = [",".join(filter(None, names)) or "." for names in each]
+    columns["flags"] = [",".join(filter(None, held)) or "." for held in each]
     return pd.DataFrame(columns)
 
 

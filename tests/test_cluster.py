@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from faults import ENVIRONMENT, external_cluster
@@ -302,6 +303,16 @@ def test_partitions_go_out_largest_of_bin_3_first():
 
 
 # -- clusters --------------------------------------------------------------------------------------
+
+
+def test_the_folder_of_workers_is_made_and_dasks_own_setting_counts(tmp_path):
+    base = tmp_path / "not" / "there"
+    with dask.config.set({"temporary-directory": str(base)}):
+        with local_cluster(1, 1, dashboard=False) as client:
+            [folder] = client.run(lambda dask_worker: dask_worker.local_directory).values()
+            assert Path(folder).is_relative_to(base)
+        assert list(base.iterdir()) == []
+        assert dask.config.get("temporary-directory") == str(base)
 
 
 def test_dashboard_takes_a_free_port(capsys):
