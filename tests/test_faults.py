@@ -174,7 +174,10 @@ def test_on_error_is_checked(community, tmp_path):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("victim", ["a worker", "all workers"])
-def test_workers_that_are_killed_cost_a_retry(community, unharmed, tmp_path, victim, stage):
+def test_workers_that_are_killed_cost_a_retry(
+    community, unharmed, tmp_path, victim, stage, monkeypatch
+):
+    monkeypatch.setattr("dlasm.dispatch.WORKERS_WAIT_SECONDS", 10.0)
     whole, counts = unharmed
     left = list(enumerate(moments(victim, stage, counts)))
     ended: list[str] = []
