@@ -378,18 +378,16 @@ class Results:
 
     def __init__(self, path: Path, group: Any) -> None:
         self.path = path
-        self._contigs, self._results = (
-            {name: _Array(path / of / name, group[of][name]) for name in GROUPS[of]}
-            for of in ("contigs", "results")
-        )
+        self._groups = {name: group[name] for name in ("contigs", "results")}
         self.attributes: dict[str, Any] = dict(group.attrs)
 
     def __len__(self) -> int:
-        return int(self._contigs["depth"].shape[0])
+        return int(self.array("contigs", "depth").shape[0])
 
     def array(self, group: str, name: str) -> Any:
         """Return the Zarr array ``name`` of ``contigs`` or ``results``, without reading it."""
-        return {"contigs": self._contigs, "results": self._results}[group][name]
+        with _zarr_errors(self.path / group / name, "array"):
+            return _Array(self.path / group / name, self._groups[group][name])
 
     def joins(self) -> dict[str, np.ndarray] | None:
         """Return group ``joins``, None if contigs were not to be joined."""
@@ -405,12 +403,12 @@ class Results:
     @cached_property
     def offsets(self) -> np.ndarray:
         """Where each contig begins in bases; int64, shape (contigs + 1,)."""
-        return np.asarray(self._contigs["offsets"][:])
+        return np.asarray(self.array("contigs", "offsets")[:])
 
     @cached_property
     def walk_offsets(self) -> np.ndarray:
         """Where the bases of each end begin; int64, shape (2 * contigs + 1,)."""
-        return np.asarray(self._results["walk_offsets"][:])
+        return np.asarray(self.array("results", "walk_offsets")[:])
 
     @property
     def extended_lengths(self) -> np.ndarray:
@@ -419,7 +417,7 @@ class Results:
 
     @cached_property
     def _name_offsets(self) -> np.ndarray:
-        return np.asarray(self._contigs["name_offsets"][:])
+        return np.asarray(self.array("contigs", "name_offsets")[:])
 
     def blocks(self, *, with_bases: bool = True) -> Iterator[Block]:
         """Read the store from the first contig to the last, a bounded part at a time.
@@ -430,10 +428,10 @@ class Results:
             Whether to read the sequences of the contigs; they are left empty otherwise.
         """
         ahead = {
-            name: _ReadAhead(group[name])
+            name: _ReadAhead(self.array(group, name))
             for group, names in (
-                (self._contigs, ("bases", "name_values", "depth")),
-                (self._results, ("bin", "candidates", "walk_values", "k", "outcome")),
+                ("contigs", ("bases", "name_values", "depth")),
+                ("results", ("bin", "candidates", "walk_values", "k", "outcome")),
             )
             for name in names
         }

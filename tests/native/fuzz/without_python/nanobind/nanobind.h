@@ -14,6 +14,8 @@ inline void* PyExc_ValueError = nullptr;
 
 namespace nanobind {
 
+inline void set_leak_warnings(bool) {}
+
 struct gil_scoped_release {
   gil_scoped_release() {}
 };
