@@ -261,6 +261,7 @@ def _started(
         "host": "127.0.0.1",
         "scheduler_port": 0,
         "dashboard_address": f"127.0.0.1:{port}",
+        "worker_dashboard_address": "127.0.0.1:0",  # an older Dask would listen to everybody
         "scheduler_kwargs": {
             "dashboard": dashboard,
             "preload": ["dlasm.dashboard"] if dashboard else [],
