@@ -1,4 +1,7 @@
-"""The report and the dashboard in Chromium, where it, its driver and selenium are installed."""
+"""The dashboard in Chromium, where it, its driver and selenium are installed.
+
+The report is in test_html.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 import shutil
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from faults import OPTIONS, Harm
@@ -49,12 +51,6 @@ def browser(tmp_path):
     driver.quit()
 
 
-def resize(browser, width: int) -> None:
-    """Give the page this width, which may be less than a window can have."""
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
 def errors(browser) -> list[str]:
     """What the console of the page has said of errors, but that a server has no icon."""
     return [
@@ -62,34 +58,6 @@ def errors(browser) -> list[str]:
         for entry in browser.get_log("browser")
         if entry["level"] == "SEVERE" and "favicon" not in entry["message"]
     ]
-
-
-def screenshot(browser, name: str) -> None:
-    if KEEP:
-        browser.save_screenshot(str(Path(KEEP) / f"{name}.png"))
-
-
-def test_the_report_at_the_width_of_a_phone_and_of_a_desk(community, tmp_path, browser):
-    contigs = tmp_path / "contigs.fa"
-    text = community.contigs_path.read_text()
-    contigs.write_text(
-        text.replace(">k141_", "><script>alert(1)</script><img/src=x/onerror=alert(2)>")
-    )
-    assert contigs.read_text() != text
-    run = dlasm.extend(
-        contigs, reads=community.reads_paths, output=tmp_path / "o", join="full", workers=0
-    )
-    for width in (390, 1280):
-        resize(browser, width)
-        browser.get((run.path / "report.html").as_uri())
-        wide = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-        assert wide[0] <= wide[1] == width
-        body = browser.find_element("tag name", "body").text
-        assert "<script>alert(1)</script>" in body
-        assert not browser.find_elements("css selector", "script, img")
-        assert browser.find_elements("css selector", "svg")
-        screenshot(browser, f"report-{width}")
-    assert errors(browser) == []
 
 
 def test_the_dashboard_while_a_run_goes_on(community, tmp_path, browser):
@@ -114,7 +82,7 @@ def test_the_dashboard_while_a_run_goes_on(community, tmp_path, browser):
             thread = threading.Thread(target=extend)
             thread.start()
             try:
-                resize(browser, 1280)
+                browser.set_window_size(1280, 900)
                 for page in ("/status", PAGE):
                     browser.get(address + page)
                     until = time.monotonic() + 60
@@ -122,7 +90,8 @@ def test_the_dashboard_while_a_run_goes_on(community, tmp_path, browser):
                         assert time.monotonic() < until, browser.page_source[:2000]
                         time.sleep(0.1)
                     time.sleep(3)  # errors may come with what is shown later
-                    screenshot(browser, f"dashboard{page.replace('/', '-')}")
+                    if KEEP:
+                        browser.save_screenshot(f"{KEEP}/dashboard{page.replace('/', '-')}.png")
                     assert errors(browser) == []
                     assert "dlasm" in browser.title or page != PAGE
             finally:

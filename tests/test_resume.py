@@ -134,7 +134,7 @@ def test_what_is_there_is_used(community, whole, tmp_path, monkeypatch):
     output = tmp_path / "o"
     run_until_killed(community, output, *MOMENTS["third batch"])
     kept = sorted(output.glob("work.*/candidates/*/*.run"))
-    assert len(kept) == 2
+    assert 1 <= len(kept) <= 2  # another thread may be at the second
     times = [path.stat().st_mtime_ns for path in kept]
 
     def interrupt(*arguments, **options):
