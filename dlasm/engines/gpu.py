@@ -15,6 +15,7 @@ words: the addresses that kernels get are moved back by what lies before the bat
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -496,6 +497,7 @@ class _Run:
         cost may be of one contig, and scratch space for few contigs is nearly that for many. A
         contig that ran out alone, with nothing else on the device, goes to the CPU engine.
         """
+        gc.collect()  # of the error: Python 3.13 keeps its frames, and their memory, in a cycle
         alone = not any(slot.batch for slot in self.session.slots)
         self.free_all()  # what is on the device may be all that is missing
         self.statistics.halved += 1
