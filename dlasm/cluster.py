@@ -65,6 +65,9 @@ LEAST_WORKER_MEMORY = 200_000_000
 
 CONNECT_SECONDS = 20
 
+IMPORT_SECONDS = 60
+"""Seconds that a script is given to be imported again; Dask tells of slower ones."""
+
 GUARD = """a script that starts a cluster needs a guard, as its workers import it again:
 
     if __name__ == "__main__":
@@ -95,6 +98,26 @@ def _may_lack_guard() -> bool:
     is_module = getattr(main, "__spec__", None) is not None
     # the command is a script too, but has its guard and no such ending
     return not is_module and str(getattr(main, "__file__", None)).endswith(".py")
+
+
+def _check_script() -> None:
+    """Import the script that is running in another process, as workers do.
+
+    A nanny of Dask before 2026.7 starts a worker again and again that dies of it, for minutes.
+
+    Raises
+    ------
+    ClusterError
+        If that process fails, as it does where the script has no guard.
+    """
+    process = multiprocessing.get_context("spawn").Process(target=os.getpid)
+    process.start()
+    process.join(IMPORT_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    elif process.exitcode:
+        raise ClusterError(GUARD)
 
 
 def check_memory(limit: str | int) -> None:
@@ -222,6 +245,8 @@ def start_cluster(
         raise ParameterError(f"workers are {workers}; there must be at least {least}{where}")
     if threads is not None and threads < 1:
         raise ParameterError(f"threads are {threads}; there must be at least 1")
+    if _may_lack_guard():
+        _check_script()
     with ExitStack() as stack:
         options = (workers, threads, dashboard, memory_limit)
         try:
@@ -297,10 +322,9 @@ def _started(
         except Exception as error:  # dask-cuda and the driver have errors of their own
             what = f"{len(gpus)} GPU and {workers} CPU" if gpus else str(workers)
             without = 'gpus="none" (--gpus none) does without GPUs, ' if gpus else ""
-            hint = f"\nIf it is started by a script: {GUARD}" if _may_lack_guard() else ""
             raise ClusterError(
                 f"a cluster of {what} workers cannot be started on this machine ({error}); "
-                f"{without}workers=0 (--workers 0) does without one.{hint}"
+                f"{without}workers=0 (--workers 0) does without one."
             ) from error
         yield client
 

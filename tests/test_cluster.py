@@ -391,6 +391,23 @@ def test_a_missing_guard_is_explained(tmp_path):
     done = run_script(script)
     assert done.returncode != 0
     assert 'if __name__ == "__main__":' in done.stderr
+    assert "Nanny" not in done.stderr  # those of Dask before 2026.7 try for minutes
+
+
+def test_a_script_that_is_slow_to_import_may_start_a_cluster(tmp_path):
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import time, dlasm.cluster\n"
+        "if __name__ == '__main__':\n"
+        "    dlasm.cluster.IMPORT_SECONDS = 0.1\n"
+        "    with dlasm.local_cluster(1, dashboard=False) as client:\n"
+        "        print(len(client.scheduler_info()['workers']))\n"
+        "else:\n"
+        "    time.sleep(1)\n"
+    )
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "1"
 
 
 def test_a_missing_guard_leaves_no_folder(community, tmp_path):
