@@ -1359,7 +1359,8 @@ def _explained(folder: RunFolder) -> Iterator[None]:
             ) from error
         if _is_short_write(error) or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ResourceError(
-                f"{where}: no space is left on this disk; free some and continue with --resume"
+                f"{where}: no space is left on this disk, or of your quota; free some and continue "
+                "with --resume"
             ) from error
         raise ResourceError(
             f"{where}: {error.strerror or error}; put it right and continue with --resume"

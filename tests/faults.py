@@ -170,6 +170,7 @@ def main() -> None:
         "run": lambda: os.killpg(0, signal.SIGKILL),
         "other": lambda: os.kill(about["pid"], signal.SIGKILL),
         "disk": lambda: fill(about["pid"]),
+        "quota": lambda: fill(about["pid"]),
         "address space": lambda: limit_memory(SLACK[about["calls"] % len(SLACK)]),
     }
     if about.get("cgroup"):

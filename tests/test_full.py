@@ -33,18 +33,47 @@ __all__ = ["unharmed"]  # a fixture
 MEMORY = Path("/sys/fs/cgroup/memory")
 
 
-@pytest.fixture
-def disk(tmp_path) -> Iterator[Path]:
-    """A file system of 32 MB of its own."""
-    place = tmp_path / "disk"
+def mount(place: Path, *more: str | Path) -> None:
+    """Mount a file system, or skip the test, saying why it cannot be."""
     place.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", place], capture_output=True, check=False
-    )
+    command = ["mount", *more, place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+
+
+def set_quota(place: Path) -> Path:
+    """Make a folder with a quota of 32 MB, on a larger file system that is mounted here."""
+    if shutil.which("btrfs") is None:
+        pytest.skip("btrfs-progs, which sets a quota, is not installed")
+    image = place.with_name("image")
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    subprocess.run(["mkfs.btrfs", "-q", image], check=True)
+    mount(place, "-o", "loop", image)
+    folder = place / "mine"
+    for command in (
+        ["quota", "enable", place],
+        ["subvolume", "create", folder],
+        ["qgroup", "limit", "32M", folder],
+    ):
+        subprocess.run(["btrfs", *command], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def disk(request, tmp_path) -> Iterator[Path]:
+    """A file system of 32 MB of its own, or a folder with such a quota."""
+    place = tmp_path / "disk"
+    try:
+        if "how" in request.fixturenames and request.getfixturevalue("how") == "quota":
+            yield set_quota(place)
+        else:
+            mount(place, "-t", "tmpfs", "-o", "size=32m", "tmpfs")
+            yield place
+    finally:
+        if place.is_mount():
+            subprocess.run(["umount", "-l", place], check=True)
 
 
 def check(how: str, stage: str, calls: int, community, whole, disk: Path, number: int) -> bool:
@@ -67,6 +96,7 @@ def check(how: str, stage: str, calls: int, community, whole, disk: Path, number
     if stopped:
         expected = {
             "disk": "no space is left on this disk",
+            "quota": "no space is left on this disk, or of your quota",
             "address space": "memory",
         }[how]
         said = [line for line in done.stderr.splitlines() if line.startswith("dlasm.errors.")]
@@ -82,7 +112,9 @@ def check(how: str, stage: str, calls: int, community, whole, disk: Path, number
     return stopped
 
 
-@pytest.mark.parametrize(("how", "stage"), [("disk", "extend"), ("address space", "candidates")])
+@pytest.mark.parametrize(
+    ("how", "stage"), [("disk", "extend"), ("quota", "plan"), ("address space", "candidates")]
+)
 def test_what_runs_out_is_told_and_the_run_goes_on_later(community, unharmed, disk, how, stage):
     whole, counts = unharmed
     assert check(how, stage, counts[stage] // 3, community, whole, disk, 0)
@@ -91,7 +123,7 @@ def test_what_runs_out_is_told_and_the_run_goes_on_later(community, unharmed, di
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("how", ["disk", "address space"])
+@pytest.mark.parametrize("how", ["disk", "quota", "address space"])
 def test_what_runs_out_in_any_stage(community, unharmed, disk, how, stage):
     whole, counts = unharmed
     stopped = 0
