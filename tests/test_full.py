@@ -112,9 +112,7 @@ def check(how: str, stage: str, calls: int, community, whole, disk: Path, number
     return stopped
 
 
-@pytest.mark.parametrize(
-    ("how", "stage"), [("disk", "extend"), ("quota", "plan"), ("address space", "candidates")]
-)
+@pytest.mark.parametrize(("how", "stage"), [("disk", "extend"), ("quota", "plan")])
 def test_what_runs_out_is_told_and_the_run_goes_on_later(community, unharmed, disk, how, stage):
     whole, counts = unharmed
     assert check(how, stage, counts[stage] // 3, community, whole, disk, 0)
